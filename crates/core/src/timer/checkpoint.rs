@@ -3,8 +3,11 @@
 //! Java's seven numbers come first, in a file of 4,096 bytes. Behind them, in bytes that Java leaves
 //! alone, is a block of ours: whether the files were left whole by an orderly stop, with which
 //! precision, and which messages name times of another one. Its checksum covers Java's numbers, so
-//! a block is void once Java has written.
+//! a block is void once Java has written. From byte 512 on stand the checksums of the closed files
+//! of the timer log; they count only together with a valid block.
 
+use super::eras::{Eras, ERAS_MAX};
+use super::sums::FileSum;
 use crate::disk::{Disk, DiskFile, Space};
 use crate::recovery::checkpoint::{fill, number};
 use crate::store::error::StoreError;
@@ -15,11 +18,19 @@ const FILE_SIZE: u64 = 4096;
 /// Bytes of Java's numbers, and of the answer to GET_TIMER_CHECK_POINT.
 pub const JAVA_SIZE: usize = 56;
 const OURS_AT: usize = 64;
-const SIZE: usize = OURS_AT + 64;
-const MAGIC: u64 = 0x526F_7175_6574_0056;
-/// The block as it was before it had a sum of the wheel.
-const OLD_SIZE: usize = OURS_AT + 56;
-const OLD_MAGIC: u64 = 0x526F_7175_6574_0055;
+/// Our block: its mark and six numbers, the eras, its checksum.
+const SIZE: usize = OURS_AT + 64 + 16 * ERAS_MAX;
+const MAGIC: u64 = 0x526F_7175_6574_0057;
+/// The block as it was with one era, and before that without a sum of the wheel.
+const OLD_BLOCKS: [(u64, usize); 2] = [
+    (0x526F_7175_6574_0056, OURS_AT + 64),
+    (0x526F_7175_6574_0055, OURS_AT + 56),
+];
+const SUMS_AT: usize = 512;
+const SUMS_MAGIC: u64 = 0x526F_7175_6574_0058;
+const SUM_SIZE: usize = 24;
+/// Files whose checksums have room; of more files the newest.
+const SUMS_MAX: usize = (4096 - SUMS_AT - 24) / SUM_SIZE;
 
 /// What our block adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,11 +41,13 @@ pub struct Known {
     pub precision_ms: i64,
     /// Messages of the timer queue before this offset enter once more, and may have fired before.
     pub replay_until: i64,
-    /// Messages before the first number, an offset of the timer queue, name times in steps of up to
-    /// so many milliseconds; zeros when all are of this precision.
-    pub other_steps: [i64; 2],
+    /// Messages that name times in other steps than these.
+    pub eras: Eras,
     /// Checksum of the wheel's slots, where it was left whole.
     pub wheel_sum: u32,
+    /// Where the last file of the timer log begins, and the checksum of its units up to the
+    /// position in Java's numbers; `None` in blocks of earlier releases.
+    pub log: Option<(u64, u32)>,
 }
 
 /// The numbers of the file.
@@ -78,11 +91,18 @@ impl TimerCheckpoint {
             *java = self.java();
         }
         if let Some(known) = self.known {
-            let [until, steps_ms] = known.other_steps;
-            let ours = [known.precision_ms, known.replay_until, until, steps_ms];
-            fill(&mut bytes, OURS_AT, &[MAGIC, u64::from(known.whole)]);
-            fill(&mut bytes, OURS_AT + 16, &ours.map(i64::cast_unsigned));
-            fill(&mut bytes, OURS_AT + 48, &[u64::from(known.wheel_sum)]);
+            let (base, sum) = known.log.unwrap_or((u64::MAX, 0));
+            let ours = [
+                MAGIC,
+                u64::from(known.whole),
+                known.precision_ms.cast_unsigned(),
+                known.replay_until.cast_unsigned(),
+                u64::from(known.wheel_sum),
+                base,
+                u64::from(sum),
+            ];
+            fill(&mut bytes, OURS_AT, &ours);
+            fill(&mut bytes, OURS_AT + 56, &known.eras.encode());
             let sum = crc32fast::hash(bytes.get(..SIZE - 8).unwrap_or_default());
             fill(&mut bytes, SIZE - 8, &[u64::from(sum)]);
         }
@@ -92,41 +112,101 @@ impl TimerCheckpoint {
     /// Reads the numbers; `None` when they cannot be a checkpoint.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let number = |at: usize| number(bytes, at).cast_signed();
-        let is_block = |size: usize, magic: u64| {
+        let is_block = |(magic, size): (u64, usize)| {
             let sum = bytes.get(..size - 8).map(crc32fast::hash);
             number(OURS_AT).cast_unsigned() == magic
                 && sum.is_some_and(|sum| u64::from(sum) == number(size - 8).cast_unsigned())
         };
-        let valid = is_block(SIZE, MAGIC);
+        let known = if is_block((MAGIC, SIZE)) {
+            let eras: Vec<i64> = (0..2 * ERAS_MAX)
+                .map(|place| number(OURS_AT + 56 + 8 * place))
+                .collect();
+            let base = number(OURS_AT + 40).cast_unsigned();
+            Some(Known {
+                whole: number(OURS_AT + 8) == 1,
+                precision_ms: number(OURS_AT + 16),
+                replay_until: number(OURS_AT + 24),
+                eras: Eras::decode(&eras),
+                wheel_sum: low(number(OURS_AT + 32)),
+                log: (base != u64::MAX).then(|| (base, low(number(OURS_AT + 48)))),
+            })
+        } else {
+            OLD_BLOCKS.into_iter().find(|it| is_block(*it)).map(|it| {
+                let has_sum = it == OLD_BLOCKS[0];
+                let sum = number(OURS_AT + 48);
+                Known {
+                    // Without a sum nothing shows that the wheel is what was left.
+                    whole: has_sum && number(OURS_AT + 8) == 1,
+                    precision_ms: number(OURS_AT + 16),
+                    replay_until: number(OURS_AT + 24),
+                    eras: Eras::decode(&[number(OURS_AT + 32), number(OURS_AT + 40)]),
+                    wheel_sum: if has_sum { low(sum) } else { 0 },
+                    log: None,
+                }
+            })
+        };
         let found = Self {
             read_ms: number(0),
             log_position: number(8),
             queue_offset: number(16),
             master_queue_offset: number(24),
             version: [number(32), number(40), number(48)],
-            known: (valid || is_block(OLD_SIZE, OLD_MAGIC)).then(|| Known {
-                // Without a sum nothing shows that the wheel is what was left.
-                whole: valid && number(OURS_AT + 8) == 1,
-                precision_ms: number(OURS_AT + 16),
-                replay_until: number(OURS_AT + 24),
-                other_steps: [number(OURS_AT + 32), number(OURS_AT + 40)],
-                wheel_sum: u32::try_from(number(OURS_AT + 48))
-                    .ok()
-                    .filter(|_| valid)
-                    .unwrap_or(0),
-            }),
+            known,
         };
         let numbers = [found.read_ms, found.log_position, found.queue_offset];
         (bytes.len() >= JAVA_SIZE && numbers.iter().all(|number| *number >= 0)).then_some(found)
     }
 }
 
-const _: () = assert!(SIZE <= 512, "one sector is written at once");
+const _: () = assert!(SIZE <= SUMS_AT, "one sector is written at once");
+
+fn low(number: i64) -> u32 {
+    u32::try_from(number).unwrap_or(0)
+}
+
+fn encode_sums(sums: &[FileSum]) -> Vec<u8> {
+    let rows = sums.get(sums.len().saturating_sub(SUMS_MAX)..);
+    let rows = rows.unwrap_or_default();
+    let mut numbers = vec![SUMS_MAGIC, rows.len() as u64];
+    numbers.extend(
+        rows.iter()
+            .flat_map(|row| [row.base, row.end, u64::from(row.sum)]),
+    );
+    let mut bytes = vec![0; 8 * numbers.len() + 8];
+    fill(&mut bytes, 0, &numbers);
+    let size = 8 * numbers.len();
+    let sum = crc32fast::hash(bytes.get(..size).unwrap_or_default());
+    fill(&mut bytes, size, &[u64::from(sum)]);
+    bytes
+}
+
+/// The checksums of closed files; none where the bytes are not what was written.
+fn decode_sums(bytes: &[u8]) -> Vec<FileSum> {
+    let at = |at: usize| number(bytes, at);
+    let count = usize::try_from(at(8)).unwrap_or(usize::MAX);
+    if at(0) != SUMS_MAGIC || count > SUMS_MAX {
+        return Vec::new();
+    }
+    let size = 16 + count * SUM_SIZE;
+    let sum = bytes.get(..size).map(crc32fast::hash);
+    if sum.is_none_or(|sum| u64::from(sum) != at(size)) {
+        return Vec::new();
+    }
+    let rows = (0..count).map(|row| 16 + row * SUM_SIZE);
+    rows.map(|row| FileSum {
+        base: at(row),
+        end: at(row + 8),
+        sum: low(at(row + 16).cast_signed()),
+    })
+    .collect()
+}
 
 /// The open file.
 pub struct TimerCheckpointFile {
     path: PathBuf,
     file: Arc<dyn DiskFile>,
+    /// Checksums of closed files as they stand in the file.
+    sums: Vec<FileSum>,
 }
 
 impl TimerCheckpointFile {
@@ -139,7 +219,10 @@ impl TimerCheckpointFile {
         let fail = |error: std::io::Error| StoreError::io("open", &path, &error);
         let bytes = disk.read(&path).map_err(fail)?;
         let found = bytes.as_deref().and_then(TimerCheckpoint::decode);
-        let file = if bytes.is_some_and(|bytes| bytes.len() as u64 == FILE_SIZE) {
+        let file = if bytes
+            .as_ref()
+            .is_some_and(|it| it.len() as u64 == FILE_SIZE)
+        {
             disk.open(&path).map_err(fail)?
         } else {
             disk.remove(&path).map_err(fail)?;
@@ -150,21 +233,47 @@ impl TimerCheckpointFile {
             file
         };
         let is_new = found.is_some_and(|found| found == TimerCheckpoint::default());
-        Ok((Self { path, file }, found.filter(|_| !is_new)))
+        let found = found.filter(|_| !is_new);
+        let sums = found.and_then(|found| found.known).and(bytes.as_deref());
+        let sums = sums.and_then(|bytes| bytes.get(SUMS_AT..)).map(decode_sums);
+        let sums = sums.unwrap_or_default();
+        Ok((Self { path, file, sums }, found))
     }
 
-    /// Writes the numbers and makes them durable.
-    pub fn write(&self, checkpoint: &TimerCheckpoint) -> Result<(), StoreError> {
-        self.file
-            .write_at(&checkpoint.encode(), 0)
+    /// Checksums of the closed files of the timer log, as the last run left them.
+    pub(super) fn sums(&self) -> &[FileSum] {
+        &self.sums
+    }
+
+    /// Writes the numbers, and the checksums of the closed files where they changed, and makes them
+    /// durable.
+    pub fn write(
+        &mut self,
+        checkpoint: &TimerCheckpoint,
+        sums: &[FileSum],
+    ) -> Result<(), StoreError> {
+        let has_changed = self.sums != sums;
+        let rows = if has_changed {
+            self.file.write_at(&encode_sums(sums), SUMS_AT as u64)
+        } else {
+            Ok(())
+        };
+        rows.and_then(|()| self.file.write_at(&checkpoint.encode(), 0))
             .and_then(|()| self.file.sync())
-            .map_err(|error| StoreError::io("write", &self.path, &error))
+            .map_err(|error| StoreError::io("write", &self.path, &error))?;
+        if has_changed {
+            self.sums = sums.to_vec();
+        }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Known, TimerCheckpoint, JAVA_SIZE, OLD_MAGIC, OLD_SIZE, OURS_AT, SIZE};
+    use super::{
+        decode_sums, encode_sums, Eras, FileSum, Known, TimerCheckpoint, JAVA_SIZE, OLD_BLOCKS,
+        OURS_AT, SIZE, SUMS_MAX,
+    };
     use crate::recovery::checkpoint::fill;
 
     fn checkpoint() -> TimerCheckpoint {
@@ -178,8 +287,9 @@ mod tests {
                 whole: true,
                 precision_ms: 8,
                 replay_until: 9,
-                other_steps: [10, 11],
+                eras: Eras::decode(&[10, 11, 13, 14]),
                 wheel_sum: 12,
+                log: Some((15, 16)),
             }),
         }
     }
@@ -234,19 +344,60 @@ mod tests {
     }
 
     #[test]
-    fn block_of_an_earlier_release_says_all_but_that_the_wheel_is_whole() {
+    fn blocks_of_earlier_releases_say_what_they_knew() {
         let ours = checkpoint();
-        let mut bytes = ours.encode();
-        fill(&mut bytes, OURS_AT, &[OLD_MAGIC]);
-        let sum = crc32fast::hash(&bytes[..OLD_SIZE - 8]);
-        fill(&mut bytes, OLD_SIZE - 8, &[u64::from(sum), 0]);
-        let known = ours.known.map(|known| Known {
-            whole: false,
-            wheel_sum: 0,
-            ..known
-        });
-        let found = TimerCheckpoint::decode(&bytes);
-        assert_eq!(found, Some(TimerCheckpoint { known, ..ours }));
+        for (magic, size) in OLD_BLOCKS {
+            let mut bytes = ours.encode();
+            let has_sum = size == OURS_AT + 64;
+            fill(&mut bytes, OURS_AT, &[magic, 1, 8, 9, 10, 11]);
+            let wheel: &[u64] = if has_sum { &[12] } else { &[] };
+            fill(&mut bytes, OURS_AT + 48, wheel);
+            let sum = crc32fast::hash(&bytes[..size - 8]);
+            fill(&mut bytes, size - 8, &[u64::from(sum)]);
+            let known = Some(Known {
+                whole: has_sum,
+                precision_ms: 8,
+                replay_until: 9,
+                eras: Eras::decode(&[10, 11]),
+                wheel_sum: if has_sum { 12 } else { 0 },
+                log: None,
+            });
+            let found = TimerCheckpoint::decode(&bytes);
+            assert_eq!(found, Some(TimerCheckpoint { known, ..ours }), "{size}");
+        }
+    }
+
+    #[test]
+    fn block_without_a_sum_of_the_log_says_so() {
+        let known = checkpoint().known.map(|known| Known { log: None, ..known });
+        let ours = TimerCheckpoint {
+            known,
+            ..checkpoint()
+        };
+        assert_eq!(TimerCheckpoint::decode(&ours.encode()), Some(ours));
+    }
+
+    #[test]
+    fn sums_of_closed_files_are_read_whole_or_not_at_all() {
+        let row = |base: u64| FileSum {
+            base,
+            end: base + 52,
+            sum: 7 + u32::try_from(base).unwrap(),
+        };
+        for count in [0, 1, 5, SUMS_MAX] {
+            let rows: Vec<FileSum> = (0..count as u64).map(|at| row(at * 100)).collect();
+            let bytes = encode_sums(&rows);
+            assert!(bytes.len() <= 4096 - 512);
+            assert_eq!(decode_sums(&bytes), rows);
+            for at in 0..bytes.len() {
+                let mut other = bytes.clone();
+                other[at] ^= 1;
+                assert_eq!(decode_sums(&other), [], "{count} {at}");
+            }
+        }
+        let more: Vec<FileSum> = (0..SUMS_MAX as u64 + 3).map(|at| row(at * 100)).collect();
+        assert_eq!(decode_sums(&encode_sums(&more)), more[3..]);
+        assert_eq!(decode_sums(&[]), []);
     }
 
     #[test]

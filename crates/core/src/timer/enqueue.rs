@@ -1,7 +1,7 @@
 //! From the timer topic into the wheel.
 
 use super::unit::Unit;
-use super::{add, fire, recover, snapshot, State, TimerConfig, Timers, TIMER_TOPIC};
+use super::{add, fire, snapshot, State, TimerConfig, Timers, TIMER_TOPIC};
 use crate::codec::properties::find;
 use crate::codec::record::{parse, Parsed, RecordView};
 use crate::disk::segment::Lease;
@@ -48,7 +48,7 @@ impl Timers {
         if units.is_empty() {
             return Ok(self.jump(state));
         }
-        let begin = (state.queue_offset, state.log.end());
+        let begin = (state.queue_offset, state.log.mark());
         let mut late = Late::default();
         let mut taken = 0;
         for (physical_offset, size, _) in units {
@@ -102,18 +102,8 @@ impl Timers {
             add(&self.counters.unreadable, 1);
             return Ok(true);
         };
-        if !state.filed.is_empty() && state.filed.remove(&view.physical_offset) {
-            let last = state.log.before(state.log.end());
-            let is_last = last.is_some_and(|(_, it)| it.physical_offset == view.physical_offset);
-            return match last.filter(|(_, unit)| is_last && unit.cancels && !unit.rolls) {
-                Some((_, unit)) => self.file_twin(state, &view, offset, unit),
-                None => Ok(true),
-            };
-        }
-        let other = state.other_steps.filter(|(until, _)| offset < *until);
-        let out_ms = other.map_or(out_ms, |(_, steps_ms)| {
-            recover::later(&self.config, out_ms, steps_ms)
-        });
+        let moved = state.eras.moved(self.config.precision_ms, out_ms, offset);
+        let out_ms = moved.unwrap_or(out_ms);
         if offset < state.replay_until && self.has_fired(state, &view, out_ms) {
             return Ok(true);
         }
@@ -146,43 +136,42 @@ impl Timers {
         }
         count(state, view.properties, if cancels { -1 } else { 1 });
         if cancels && !unit.rolls {
-            return self.file_twin(state, &view, offset, unit);
+            return self.file_twins(state, &view, offset, unit);
         }
         Ok(true)
     }
 
-    /// Files a request to cancel once more, where a message of before the last change of the steps
-    /// waits: its request names the time in the steps of today, which lead to another slot.
+    /// Files a request to cancel once more in each slot where a message of before a change of the
+    /// steps may wait: its request names the time in the steps of today, which lead to another one.
     ///
-    /// A crash between the two units is mended when the request is met again, as the log's last.
-    fn file_twin(
+    /// After a crash between the units the start cuts all of them and reads the request again.
+    fn file_twins(
         &self,
         state: &mut State,
         view: &RecordView<'_>,
         offset: i64,
         unit: Unit,
     ) -> Result<bool, StoreError> {
-        let steps = state.other_steps.filter(|(until, _)| offset >= *until);
-        let twin = steps.and_then(|(_, steps_ms)| {
-            let due_ms = number(view.properties, DELIVER_MS)?;
-            let old_ms = (due_ms - 1).div_euclid(steps_ms) * steps_ms;
-            Some(recover::later(&self.config, old_ms, steps_ms))
-        });
-        let other = twin.filter(|time_ms| *time_ms != unit.slot_ms());
-        let Some(time_ms) = other.filter(|time_ms| !self.has_passed(state, *time_ms)) else {
+        let Some(due_ms) = number(view.properties, DELIVER_MS) else {
             return Ok(true);
         };
-        let place = place(&self.config, time_ms, unit.written_ms);
-        let twin = Unit {
-            rolls: place.rolls,
-            wait_ms: i32::try_from(place.slot_ms - unit.written_ms).unwrap_or(i32::MAX),
-            ..unit
-        };
-        let filed = file(state, &self.config, twin)?;
-        if filed {
+        let precision_ms = self.config.precision_ms;
+        for time_ms in state.eras.slots_before(precision_ms, due_ms, offset) {
+            if time_ms == unit.slot_ms() || self.has_passed(state, time_ms) {
+                continue;
+            }
+            let place = place(&self.config, time_ms, unit.written_ms);
+            let twin = Unit {
+                rolls: place.rolls,
+                wait_ms: i32::try_from(place.slot_ms - unit.written_ms).unwrap_or(i32::MAX),
+                ..unit
+            };
+            if !file(state, &self.config, twin)? {
+                return Ok(false);
+            }
             count(state, view.properties, -1);
         }
-        Ok(filed)
+        Ok(true)
     }
 }
 
@@ -212,7 +201,6 @@ impl Timers {
         state.metrics.clear();
         state.log.find_end(0, |_, _| false)?;
         state.wheel.clear();
-        state.filed.clear();
         state.replay_until = state.queue_offset;
         state.queue_offset = self.store.queues().min(TIMER_TOPIC, 0).cast_signed();
         state.changed = true;
@@ -308,7 +296,6 @@ pub(super) fn count(state: &mut State, properties: &[u8], more: i64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::recover::later;
     use super::{out_ms, place, TimerConfig};
 
     /// A wheel of 100 slots of a second, of which 60 are a turn.
@@ -359,29 +346,6 @@ mod tests {
         ] {
             let config = TimerConfig { window, ..config() };
             assert_eq!(config.window_ms(), slots.cast_signed() * 1000, "{window}");
-        }
-    }
-
-    #[test]
-    fn slot_of_other_steps_is_the_first_that_fires_no_sooner() {
-        // (own step, time of the slot, step it was stored with, slot now)
-        for (own, slot, old, now) in [
-            (1000, 5_000, 1000, 5_000),
-            // A slot of two seconds fires at 8 s; those of one second fire a step after their time.
-            (1000, 6_000, 2000, 7_000),
-            (100, 5_000, 1000, 5_900),
-            (1000, 5_000, 100, 5_000),
-            (1000, 5_100, 100, 5_000),
-            (1000, 4_900, 100, 4_000),
-            (1000, 5_101, 100, 5_000),
-        ] {
-            let config = TimerConfig {
-                precision_ms: own,
-                ..config()
-            };
-            assert_eq!(later(&config, slot, old), now, "{own} {slot} {old}");
-            let late_ms = (now + own) - (slot + old);
-            assert!((0..own).contains(&late_ms), "{own} {slot} {old}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! From the wheel to where messages were meant for.
 
 use super::enqueue::{count, out_ms, timer_record, whole, CANCEL_KEY, OUT_MS, REAL_TOPIC};
-use super::{add, recover, Slot, State, Timers, TIMER_TOPIC};
+use super::{add, Eras, Slot, State, TimerConfig, Timers, TIMER_TOPIC};
 use crate::codec::properties::{entries, find, push, UNIQ_KEY};
 use crate::codec::record::{NewRecord, RecordView};
 use crate::commit_log::{Prepared, PutStatus};
@@ -215,7 +215,7 @@ impl Timers {
         slot_ms: Option<i64>,
     ) -> Option<bool> {
         let rest = firing.due.get(firing.next..).unwrap_or_default();
-        let from = (slot_ms, state.other_steps);
+        let from = (slot_ms, state.eras);
         let (copies, looked) = self.copies(rest, &firing.cancelled, from)?;
         let (settled, goes_on) = self.put(state, &copies);
         // Those that were cancelled or unreadable stand between the copies.
@@ -232,7 +232,7 @@ impl Timers {
         &self,
         due: &[Due],
         cancelled: &HashSet<Vec<u8>>,
-        from: (Option<i64>, Option<(i64, i64)>),
+        from: (Option<i64>, Eras),
     ) -> Option<(Vec<(usize, Copy)>, usize)> {
         let mut copies = Vec::with_capacity(BATCH.min(due.len()));
         let mut bytes = 0;
@@ -257,7 +257,7 @@ impl Timers {
         &self,
         one: Due,
         cancelled: &HashSet<Vec<u8>>,
-        (slot_ms, other_steps): (Option<i64>, Option<(i64, i64)>),
+        (slot_ms, eras): (Option<i64>, Eras),
     ) -> Made {
         let lease = self.lease(one);
         let Some((lease, view)) = lease.as_ref().and_then(|it| Some((it, whole(it)?))) else {
@@ -267,16 +267,16 @@ impl Timers {
                 _ => Made::Unreadable,
             };
         };
-        if slot_ms.is_some_and(|slot_ms| self.is_early(&view, one, slot_ms, other_steps)) {
+        if slot_ms.is_some_and(|slot_ms| self.is_early(&view, one, slot_ms, eras)) {
             return Made::Damaged;
         }
-        if !one.rolls && !cancelled.is_empty() && cancelled.contains(&self.key_of(&view)) {
+        if !one.rolls && !cancelled.is_empty() && cancelled.contains(&key_of(&self.config, &view)) {
             return Made::Cancelled;
         }
         let Some((topic, queue_id)) = target(&view, one.rolls) else {
             return Made::Unreadable;
         };
-        let properties = self.stamped(&view, one, other_steps);
+        let properties = self.stamped(&view, one, eras);
         Made::Copy(Copy {
             lease: lease.clone(),
             topic,
@@ -289,40 +289,19 @@ impl Timers {
 
     /// Whether the slot is before the one that the message names. One that rolls has a slot of its
     /// turn, and one of other steps may have a slot a little earlier.
-    fn is_early(
-        &self,
-        view: &RecordView<'_>,
-        one: Due,
-        slot_ms: i64,
-        other_steps: Option<(i64, i64)>,
-    ) -> bool {
-        let has_others = other_steps.is_some_and(|(until, _)| view.queue_offset < until);
+    fn is_early(&self, view: &RecordView<'_>, one: Due, slot_ms: i64, eras: Eras) -> bool {
         !one.rolls
-            && !has_others
+            && !eras.cover(view.queue_offset)
             && out_ms(view.properties).is_some_and(|out_ms| self.config.floor(out_ms) > slot_ms)
-    }
-
-    fn key_of(&self, view: &RecordView<'_>) -> Vec<u8> {
-        let unique = find(view.properties, UNIQ_KEY).unwrap_or_default();
-        if !self.config.key_has_topic {
-            return keyed(view, unique);
-        }
-        let topic = find(view.properties, REAL_TOPIC).unwrap_or_default();
-        keyed(view, &[topic, b"+", unique].concat())
     }
 
     /// The properties with the times that Java adds; as they were when there is no room for them.
     ///
     /// A copy for another turn names its time in the steps of today, as all that is stored today.
-    fn stamped(&self, view: &RecordView<'_>, one: Due, other_steps: Option<(i64, i64)>) -> Vec<u8> {
-        let other = other_steps.filter(|(until, _)| one.rolls && view.queue_offset < *until);
-        let moved = other.and_then(|(_, steps_ms)| {
-            Some(recover::later(
-                &self.config,
-                out_ms(view.properties)?,
-                steps_ms,
-            ))
-        });
+    fn stamped(&self, view: &RecordView<'_>, one: Due, eras: Eras) -> Vec<u8> {
+        let moved = out_ms(view.properties)
+            .filter(|_| one.rolls)
+            .and_then(|it| eras.moved(self.config.precision_ms, it, view.queue_offset));
         let mut text = Vec::with_capacity(view.properties.len() + 96);
         let mut rolls = 0_u64;
         for (name, value) in entries(view.properties) {
@@ -421,6 +400,16 @@ pub(super) fn keyed(view: &RecordView<'_>, key: &[u8]) -> Vec<u8> {
     [topic, b"\0", key].concat()
 }
 
+/// The key by which a request cancels a message.
+pub(super) fn key_of(config: &TimerConfig, view: &RecordView<'_>) -> Vec<u8> {
+    let unique = find(view.properties, UNIQ_KEY).unwrap_or_default();
+    if !config.key_has_topic {
+        return keyed(view, unique);
+    }
+    let topic = find(view.properties, REAL_TOPIC).unwrap_or_default();
+    keyed(view, &[topic, b"+", unique].concat())
+}
+
 fn record<'a>(view: &RecordView<'a>, copy: &'a Copy) -> NewRecord<'a> {
     NewRecord {
         topic: copy.topic.as_bytes(),
@@ -438,7 +427,7 @@ fn record<'a>(view: &RecordView<'a>, copy: &'a Copy) -> NewRecord<'a> {
 }
 
 /// Where a message goes: to the topic it was meant for, or for another turn.
-fn target(view: &RecordView<'_>, rolls: bool) -> Option<(String, i32)> {
+pub(super) fn target(view: &RecordView<'_>, rolls: bool) -> Option<(String, i32)> {
     if rolls {
         return Some((TIMER_TOPIC.to_owned(), 0));
     }

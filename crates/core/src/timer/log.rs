@@ -2,6 +2,7 @@
 //!
 //! Appended units are gathered in memory and written together; reads see them at once.
 
+use super::sums::{FileSum, Sums};
 use super::unit::{blank, is_blank, Unit, BLANK_SIZE, UNIT_SIZE};
 use crate::disk::segment::{all_zero, base_of, make_folder, Segment};
 use crate::disk::Disk;
@@ -9,7 +10,7 @@ use crate::store::error::StoreError;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const SIZE: u64 = UNIT_SIZE as u64;
+pub(super) const SIZE: u64 = UNIT_SIZE as u64;
 /// Gathered units are written when they reach this size.
 const GATHERED_MAX: usize = 256 << 10;
 
@@ -25,10 +26,11 @@ pub struct TimerLog {
     disk: Arc<dyn Disk>,
     folder: PathBuf,
     file_size: u64,
-    segments: Vec<Arc<Segment>>,
+    pub(super) segments: Vec<Arc<Segment>>,
     end: u64,
-    gathered: Vec<u8>,
+    pub(super) gathered: Vec<u8>,
     unsynced: bool,
+    pub(super) sums: Sums,
 }
 
 impl TimerLog {
@@ -68,6 +70,10 @@ impl TimerLog {
             end,
             gathered: Vec::new(),
             unsynced: false,
+            sums: Sums {
+                closed: Vec::new(),
+                open: FileSum::empty(end),
+            },
         })
     }
 
@@ -100,23 +106,11 @@ impl TimerLog {
     pub fn find_end(
         &mut self,
         from: u64,
-        mut keep: impl FnMut(u64, &Unit) -> bool,
+        keep: impl FnMut(u64, &Unit) -> bool,
     ) -> Result<u64, StoreError> {
-        let mut at = self
-            .segments
-            .iter()
-            .rev()
-            .map(|segment| segment.base())
-            .find(|base| *base <= from)
-            .unwrap_or_else(|| self.min());
-        self.end = self.segments.last().map_or(self.end, |last| last.end());
-        for (here, unit) in self.units_from(at) {
-            if !keep(here, &unit) {
-                break;
-            }
-            at = here + SIZE;
-        }
-        self.cut(at)
+        let scanned = self.scan(from, u64::MAX, keep)?;
+        self.sums.open = scanned.sums.open;
+        self.cut(scanned.end)
     }
 
     fn over_blank(&self, at: u64) -> u64 {
@@ -136,8 +130,9 @@ impl TimerLog {
     }
 
     /// Ends the log at a position; files behind it go, the newest first.
-    fn cut(&mut self, end: u64) -> Result<u64, StoreError> {
+    pub(super) fn cut(&mut self, end: u64) -> Result<u64, StoreError> {
         let mut removed = 0;
+        self.gathered.clear();
         while let [_, .., last] = self.segments.as_slice() {
             if last.base() < end {
                 break;
@@ -159,6 +154,7 @@ impl TimerLog {
             removed += zeroed;
         }
         self.end = end;
+        self.sum_up_to(end)?;
         Ok(removed)
     }
 
@@ -205,6 +201,7 @@ impl TimerLog {
         }
         self.segments.push(Arc::new(next));
         self.end = base;
+        self.sums.close(base);
         Ok(())
     }
 
@@ -214,6 +211,7 @@ impl TimerLog {
             let at = self.end - self.gathered.len() as u64;
             let done = last.write(&self.gathered, at);
             done.map_err(|error| StoreError::io("write", last.path(), &error))?;
+            self.mark();
             self.gathered.clear();
         }
         Ok(())
@@ -305,6 +303,8 @@ impl TimerLog {
             self.segments.remove(0);
             removed += 1;
         }
+        let min = self.min();
+        self.sums.closed.retain(|it| it.base >= min);
         Ok(removed)
     }
 

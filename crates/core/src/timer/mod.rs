@@ -20,17 +20,22 @@
 mod census;
 mod checkpoint;
 mod enqueue;
+mod eras;
 mod fire;
 mod log;
 mod recover;
+mod settled;
 mod snapshot;
+mod sums;
 mod thread;
 mod unit;
 mod wheel;
 
 pub use census::Mended;
 pub use checkpoint::{Known, TimerCheckpoint, TimerCheckpointFile, JAVA_SIZE};
+pub use eras::Eras;
 pub use log::TimerLog;
+pub use sums::FileSum;
 pub use thread::TimerThread;
 pub use unit::{Unit, UNIT_SIZE};
 pub use wheel::{Slot, Wheel, SLOTS, SLOT_SIZE};
@@ -41,7 +46,7 @@ use crate::store::Store;
 use census::Census;
 use fire::Firing;
 use snapshot::Snapshot;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -148,11 +153,9 @@ struct State {
     firing: Option<Firing>,
     /// Messages that were due before they could enter the wheel, and where their batch began: in the
     /// timer topic and in the log.
-    late: Option<((i64, u64), Firing)>,
-    /// Physical offsets of messages behind the checkpoint's queue offset that have a unit already.
-    filed: HashSet<i64>,
-    /// Messages before this offset name times of a step of so many milliseconds.
-    other_steps: Option<(i64, i64)>,
+    late: Option<((i64, FileSum), Firing)>,
+    /// Messages that name times in other steps than these.
+    eras: Eras,
     metrics: HashMap<String, (i64, i64)>,
     /// Waiting messages by topic as the start counted them, where it made the wheel anew.
     rebuilt: Option<Census>,
@@ -166,14 +169,15 @@ struct State {
 }
 
 impl State {
-    /// What the checkpoint says beyond Java's numbers.
-    fn known(&self, config: &TimerConfig, whole: bool) -> Known {
+    /// What the checkpoint says beyond Java's numbers, with the log up to `mark`.
+    fn known(&self, config: &TimerConfig, whole: bool, mark: FileSum) -> Known {
         Known {
             whole,
             precision_ms: config.precision_ms,
             replay_until: self.replay_until,
-            other_steps: self.other_steps.map_or([0, 0], |(end, ms)| [end, ms]),
+            eras: self.eras,
             wheel_sum: if whole { self.wheel.sum() } else { 0 },
+            log: Some((mark.base, mark.sum)),
         }
     }
 }
@@ -294,17 +298,18 @@ impl Timers {
         self.note(synced)?;
         debug_assert!(state.read_ms <= state.write_ms + self.config.precision_ms);
         let [version, _, counter] = state.saved.version;
-        let here = (state.queue_offset, state.log.end());
-        let (queue_offset, log_end) = state.late.as_ref().map_or(here, |(from, _)| *from);
+        let here = (state.queue_offset, state.log.mark());
+        let (queue_offset, mark) = state.late.as_ref().map_or(here, |(from, _)| *from);
         let next = TimerCheckpoint {
             read_ms: state.read_ms,
-            log_position: log_end.cast_signed(),
+            log_position: mark.end.cast_signed(),
             queue_offset,
             master_queue_offset: queue_offset,
             version: [version, (self.store.env.clock)(), counter + 1],
-            known: Some(state.known(&self.config, whole && state.late.is_none())),
+            known: Some(state.known(&self.config, whole && state.late.is_none(), mark)),
         };
-        self.note(state.checkpoint_file.write(&next))?;
+        let written = state.checkpoint_file.write(&next, state.log.closed());
+        self.note(written)?;
         state.saved = next;
         state.changed = false;
         Ok(())

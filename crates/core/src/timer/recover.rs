@@ -1,20 +1,27 @@
 //! Opening the files of the timers, and mending what a crash left.
 //!
-//! The timer log is trusted up to the first bytes that are no unit, or a unit whose message the
-//! commit log does not have any more. The wheel is trusted after an orderly stop only; otherwise it
-//! is made anew from the log. Messages of the timer topic behind the last unit enter the wheel again.
+//! The wheel is trusted after an orderly stop only; otherwise it is made anew from the timer log, in
+//! one pass over its files. The log is trusted up to the checkpoint, as far as the checksums of its
+//! files are right, each unit continues the chain of its slot, and the commit log has its message.
+//! What is behind the checkpoint is cut, and its messages enter the wheel again.
+//!
+//! A checkpoint that Java wrote has no checksum. Then the log is trusted as far as its chains are
+//! right, its last unit says which message comes next, and the copies of what fired say how far the
+//! wheel had turned (`settled`).
 
 use super::census::Census;
 use super::enqueue::{file, place, timer_record};
+use super::eras::later;
+use super::sums::{FileSum, Noted};
 use super::wheel::Wheel;
 use super::{
-    snapshot, State, TimerCheckpoint, TimerCheckpointFile, TimerConfig, TimerLog, TimerRecovered,
-    Unit, TIMER_TOPIC,
+    settled, snapshot, Eras, Known, State, TimerCheckpoint, TimerCheckpointFile, TimerConfig,
+    TimerLog, TimerRecovered, Unit, TIMER_TOPIC,
 };
 use crate::disk::segment::make_folder;
 use crate::store::error::StoreError;
 use crate::store::Store;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// How far a clock may have been set back since Java wrote its numbers.
@@ -31,41 +38,29 @@ pub(super) fn open(
     make_folder(store.env.disk.as_ref(), &folder)?;
     let (file, found) = TimerCheckpointFile::open(store.env.disk.as_ref(), &folder)?;
     let found = found.filter(|found| is_plausible(store, found));
+    let known = found.and_then(|found| found.known);
+    let noted = noted(&file, found);
     let (mut state, has_wheel) = load(store, config, file, found.unwrap_or_default())?;
-    let whole = has_wheel && was_whole(config, found, &state.wheel);
-    let from = if whole {
-        state.saved.log_position.cast_unsigned()
-    } else {
-        0
-    };
-    let written = store.log().written();
-    let mut recovered = TimerRecovered {
-        cut_bytes: state.log.find_end(from, |_, unit| {
-            unit.physical_offset.cast_unsigned() + u64::from(unit.size.cast_unsigned()) <= written
-        })?,
-        ..TimerRecovered::default()
-    };
-    find_queue_offset(store, &mut state, &mut recovered);
-    let trusted = whole && recovered.cut_bytes == 0 && within_log(&state);
-    state.other_steps = known_steps(found);
-    if let Some(other_ms) = other_steps(config, found) {
+    state.eras = known.map_or_else(Eras::default, |known| known.eras);
+    let mut recovered = TimerRecovered::default();
+    let other_ms = known
+        .map(|known| known.precision_ms)
+        .filter(|steps_ms| *steps_ms > 0 && *steps_ms != config.precision_ms);
+    let whole = has_wheel && was_whole(config, known, &state.wheel);
+    if let Some(other_ms) = other_ms {
+        let first = store.queues().min(TIMER_TOPIC, 0).cast_signed();
         let end = store.queues().max(TIMER_TOPIC, 0).cast_signed();
-        // Of several changes the longest steps count for all: late by a step, never early.
-        let longest_ms = state
-            .other_steps
-            .map_or(other_ms, |(_, ms)| ms.max(other_ms));
-        state.other_steps = Some((end, longest_ms));
+        let units = open_units(store, &mut state, noted.as_ref(), other_ms, &mut recovered)?;
+        find_queue_offset(store, &mut state, &mut recovered);
+        state.eras.end(end, other_ms, first);
         snapshot::remove_all(store.env.disk.as_ref(), root)?;
-        recovered.rebuilt_units = Some(refile(store, &mut state, config, other_ms)?);
-    } else if !trusted {
-        let (mut units, mut damaged) = rebuild(store, &mut state, config);
-        if let Some(at) = damaged {
-            recovered.cut_bytes += state.log.find_end(at, |here, _| here < at)?;
-            find_queue_offset(store, &mut state, &mut recovered);
-            (units, damaged) = rebuild(store, &mut state, config);
-            debug_assert_eq!(damaged, None);
+        recovered.rebuilt_units = Some(refile(store, &mut state, config, (units, other_ms))?);
+    } else {
+        let trusted = whole && take_whole(store, &mut state, noted.as_ref(), &mut recovered)?;
+        if !trusted {
+            rebuild(store, &mut state, config, noted.as_ref(), &mut recovered)?;
         }
-        recovered.rebuilt_units = Some(units);
+        find_queue_offset(store, &mut state, &mut recovered);
     }
     snapshot::remove_beyond(store.env.disk.as_ref(), root, state.log.end())?;
     if state.read_ms == 0 {
@@ -74,9 +69,24 @@ pub(super) fn open(
     }
     begin(&mut state, config)?;
     let made_anew = recovered.rebuilt_units.is_some_and(|units| units > 0);
-    let mended = made_anew || recovered.cut_bytes > 0 || recovered.replayed > 0;
-    state.changed = mended || !state.filed.is_empty();
+    state.changed = made_anew || recovered.cut_bytes > 0 || recovered.replayed > 0;
     Ok((state, recovered))
+}
+
+/// What a checkpoint with a block of ours says of the timer log.
+fn noted(file: &TimerCheckpointFile, found: Option<TimerCheckpoint>) -> Option<Noted> {
+    let found = found?;
+    let log = found.known?.log;
+    let end = found.log_position.cast_unsigned();
+    Some(Noted {
+        closed: file.sums().to_vec(),
+        // Without a checksum no file has this one's place.
+        mark: log.map_or(FileSum::empty(end), |(base, sum)| FileSum {
+            base,
+            end,
+            sum,
+        }),
+    })
 }
 
 /// Whether the numbers can be what Java left, where no checksum of ours vouches for them: damage that
@@ -111,8 +121,7 @@ fn load(
         replay_until: 0,
         firing: None,
         late: None,
-        filed: HashSet::new(),
-        other_steps: None,
+        eras: Eras::default(),
         metrics: HashMap::new(),
         rebuilt: None,
         snapshot: (0, None),
@@ -126,38 +135,48 @@ fn load(
 /// Notes that from now on the files change: only an orderly stop leaves them whole again.
 fn begin(state: &mut State, config: &TimerConfig) -> Result<(), StoreError> {
     let mut begun = state.saved;
-    begun.known = Some(state.known(config, false));
+    let mark = state.log.mark();
+    begun.known = Some(state.known(config, false, mark));
     begun.read_ms = state.read_ms;
     begun.version[2] += 1;
-    if state.filed.is_empty() {
-        begun.queue_offset = state.queue_offset;
-        begun.log_position = state.log.end().cast_signed();
-    }
-    state.checkpoint_file.write(&begun)?;
+    begun.queue_offset = state.queue_offset;
+    begun.log_position = mark.end.cast_signed();
+    state.checkpoint_file.write(&begun, state.log.closed())?;
     state.saved = begun;
     Ok(())
 }
 
-/// The messages that earlier runs with other steps left, as the last run knew them.
-fn known_steps(found: Option<TimerCheckpoint>) -> Option<(i64, i64)> {
-    let [until, steps_ms] = found.and_then(|found| found.known)?.other_steps;
-    (until > 0 && steps_ms > 0).then_some((until, steps_ms))
-}
-
-/// Milliseconds of a step of the last run, if they were others.
-fn other_steps(config: &TimerConfig, found: Option<TimerCheckpoint>) -> Option<i64> {
-    let known = found.and_then(|found| found.known)?;
-    let steps_ms = known.precision_ms;
-    (steps_ms > 0 && steps_ms != config.precision_ms).then_some(steps_ms)
-}
-
 /// Whether wheel and log are as the last run left them on purpose. What Java left has no such mark.
-fn was_whole(config: &TimerConfig, found: Option<TimerCheckpoint>, wheel: &Wheel) -> bool {
-    let known = found.and_then(|found| found.known);
+fn was_whole(config: &TimerConfig, known: Option<Known>, wheel: &Wheel) -> bool {
     known.is_some_and(|known| {
         let is_ours = known.whole && known.precision_ms == config.precision_ms;
         is_ours && known.wheel_sum == wheel.sum()
     })
+}
+
+/// Takes the log as an orderly stop left it; false when it is not that. A chain that was damaged
+/// since is found when its slot fires.
+fn take_whole(
+    store: &Store,
+    state: &mut State,
+    noted: Option<&Noted>,
+    recovered: &mut TimerRecovered,
+) -> Result<bool, StoreError> {
+    let Some(noted) = noted else { return Ok(false) };
+    let written = store.log().written();
+    let keep = |_: u64, unit: &Unit| has_message(unit, written);
+    let cut = state.log.find_end(noted.mark.end, keep)?;
+    recovered.cut_bytes += cut;
+    let trusted = cut == 0 && state.log.end() == noted.mark.end && within_log(state);
+    if trusted {
+        state.log.take_closed(noted.closed.clone());
+    }
+    Ok(trusted)
+}
+
+fn has_message(unit: &Unit, written: u64) -> bool {
+    let size = u64::from(unit.size.cast_unsigned());
+    unit.physical_offset.cast_unsigned() + size <= written
 }
 
 /// Whether no slot that is still to fire leads behind the end of the log.
@@ -172,21 +191,16 @@ fn within_log(state: &State) -> bool {
 
 /// Finds the message of the timer topic that comes next.
 ///
-/// Behind the checkpoint some messages may have their unit already, and others not: those that were
-/// due at once have none. A log that lost units makes messages enter once more; those whose time had
-/// been passed at the checkpoint have fired.
+/// A log that lost units, or whose end nothing vouches for, makes messages enter once more; those
+/// whose time had been passed at the checkpoint have fired.
 fn find_queue_offset(store: &Store, state: &mut State, recovered: &mut TimerRecovered) {
     let first = store.queues().min(TIMER_TOPIC, 0).cast_signed();
     let end = store.queues().max(TIMER_TOPIC, 0).cast_signed().max(first);
     let saved = state.saved;
     let known_until = saved.known.map_or(0, |known| known.replay_until);
-    state.filed.clear();
-    let has_all = state.log.end().cast_signed() >= saved.log_position;
-    if has_all && saved != TimerCheckpoint::default() {
+    let has_all = state.log.end().cast_signed() == saved.log_position;
+    if has_all && saved.known.is_some() {
         state.queue_offset = saved.queue_offset.clamp(first, end);
-        let from = saved.log_position.cast_unsigned();
-        let behind = state.log.units_from(from);
-        state.filed = behind.map(|(_, unit)| unit.physical_offset).collect();
         state.replay_until = known_until.min(end);
         return;
     }
@@ -212,58 +226,149 @@ fn last_logged(store: &Store, log: &TimerLog) -> Option<i64> {
     None
 }
 
-/// Makes the wheel anew from the units of the log that did not fire; returns how many those are.
+/// Makes the wheel anew from the units of the log that did not fire.
+fn rebuild(
+    store: &Store,
+    state: &mut State,
+    config: &TimerConfig,
+    noted: Option<&Noted>,
+    recovered: &mut TimerRecovered,
+) -> Result<(), StoreError> {
+    let mut until = noted.map_or(u64::MAX, |noted| noted.mark.end);
+    let mut has_asked = noted.is_some() || state.read_ms == 0;
+    loop {
+        let mut pass = Pass::new(store, state, config);
+        let State { wheel, log, .. } = state;
+        let scanned = log.scan(0, until, |at, unit| pass.take(wheel, at, unit))?;
+        // What is in the wheel by now may come from damaged units: once more, without that file.
+        let damaged = noted.and_then(|noted| scanned.sums.first_other(noted));
+        if let Some(base) = damaged.filter(|base| *base < until) {
+            until = base;
+            continue;
+        }
+        recovered.cut_bytes += log.end_at(scanned)?;
+        if !has_asked {
+            has_asked = true;
+            let read_ms = settled::read_time(store, log, config, &pass.lasts, state.read_ms)?;
+            if read_ms != state.read_ms {
+                state.read_ms = read_ms;
+                state.write_ms = config.floor((store.env.clock)()).max(read_ms);
+                continue;
+            }
+        }
+        recovered.rebuilt_units = Some(pass.units);
+        state.rebuilt = Some(pass.census);
+        return Ok(());
+    }
+}
+
+/// One pass over the log.
 ///
-/// Units have no checksum, but each names the one before it in its slot, they are in the order of time
-/// and of their messages, none was written in the future, and none waits longer than a turn. The first
-/// that breaks this is returned: nothing from there on counts.
-fn rebuild(store: &Store, state: &mut State, config: &TimerConfig) -> (u64, Option<u64>) {
-    state.wheel.clear();
-    let mut census = Census::default();
-    let (mut units, mut before) = (0, None::<Unit>);
-    let mut lasts: HashMap<i64, i64> = HashMap::new();
-    let min = state.log.min().cast_signed();
-    let turn_ms = config
-        .slots
-        .cast_signed()
-        .saturating_mul(config.precision_ms);
-    for (at, unit) in state.log.units() {
+/// Each unit names the one before it in its slot, they are in the order of time and of their messages,
+/// none was written in the future, and none waits longer than a turn. Nothing counts from the first
+/// one on that breaks this.
+struct Pass<'a> {
+    store: &'a Store,
+    config: &'a TimerConfig,
+    written: u64,
+    /// The first position of the log, the read time and the time of the wheel.
+    from: (i64, i64, i64),
+    turn_ms: i64,
+    census: Census,
+    units: u64,
+    before: Option<Unit>,
+    /// The last unit of each step before the read time.
+    lasts: HashMap<i64, i64>,
+}
+
+impl<'a> Pass<'a> {
+    fn new(store: &'a Store, state: &mut State, config: &'a TimerConfig) -> Self {
+        state.wheel.clear();
+        let slots = config.slots.cast_signed();
+        Self {
+            store,
+            config,
+            written: store.log().written(),
+            from: (state.log.min().cast_signed(), state.read_ms, state.write_ms),
+            turn_ms: slots.saturating_mul(config.precision_ms),
+            census: Census::default(),
+            units: 0,
+            before: None,
+            lasts: HashMap::new(),
+        }
+    }
+
+    /// Takes the next unit into the wheel, if it did not fire; false for one that cannot be there.
+    fn take(&mut self, wheel: &mut Wheel, at: u64, unit: &Unit) -> bool {
+        let (min, read_ms, write_ms) = self.from;
         let time_ms = unit.slot_ms();
-        let step = time_ms.div_euclid(config.precision_ms);
+        let step = time_ms.div_euclid(self.config.precision_ms);
+        let is_open = time_ms >= read_ms;
+        let other = wheel.occupant(time_ms);
         // What is open lies within one turn, so the wheel itself knows its last unit.
-        let known = if state.read_ms > 0 && time_ms >= state.read_ms {
-            state.wheel.get(time_ms).map(|slot| slot.last)
+        let last = if read_ms > 0 && is_open {
+            let same = other.filter(|slot| slot.step == step);
+            same.map(|slot| slot.last)
         } else {
-            lasts.insert(step, at.cast_signed())
+            self.lasts.get(&step).copied()
         };
-        let chained = unit.previous == known.unwrap_or(-1) || unit.previous < min;
-        let ordered = before.is_none_or(|before| {
-            // A request to cancel may stand in two slots.
+        let chained = unit.previous == last.unwrap_or(-1) || unit.previous < min;
+        let ordered = self.before.is_none_or(|before| {
+            // A request to cancel may stand in several slots.
             let twins = before.cancels && unit.cancels;
             let follows = before.physical_offset < unit.physical_offset
                 || (twins && before.physical_offset == unit.physical_offset);
             follows && before.written_ms <= unit.written_ms
         });
-        let is_open = time_ms >= state.read_ms;
-        let other = state.wheel.occupant(time_ms);
-        let is_taken = state.read_ms > 0 && other.is_some_and(|slot| slot.step != step);
-        let possible = unit.written_ms <= state.write_ms
-            && i64::from(unit.wait_ms) <= turn_ms
-            && time_ms % config.precision_ms == 0
+        let is_taken = read_ms > 0 && other.is_some_and(|slot| slot.step != step);
+        let possible = unit.written_ms <= write_ms
+            && i64::from(unit.wait_ms) <= self.turn_ms
+            && time_ms % self.config.precision_ms == 0
             && !(is_open && is_taken);
-        if !chained || !ordered || !possible {
-            return (units, Some(at));
+        if !chained || !ordered || !possible || !has_message(unit, self.written) {
+            return false;
         }
-        before = Some(unit);
-        if !is_open {
+        self.before = Some(*unit);
+        if !(read_ms > 0 && is_open) {
+            self.lasts.insert(step, at.cast_signed());
+        }
+        if is_open {
+            wheel.chain(unit, at);
+            self.census.add(unit, self.store);
+            self.units += 1;
+        }
+        true
+    }
+}
+
+/// The units that did not fire, of a log with slots of other steps.
+fn open_units(
+    store: &Store,
+    state: &mut State,
+    noted: Option<&Noted>,
+    old_ms: i64,
+    recovered: &mut TimerRecovered,
+) -> Result<Vec<Unit>, StoreError> {
+    let read_ms = state.read_ms - state.read_ms.rem_euclid(old_ms);
+    let written = store.log().written();
+    let mut until = noted.map_or(u64::MAX, |noted| noted.mark.end);
+    loop {
+        let mut units = Vec::new();
+        let scanned = state.log.scan(0, until, |_, unit| {
+            let has_message = has_message(unit, written);
+            if has_message && unit.slot_ms() >= read_ms {
+                units.push(*unit);
+            }
+            has_message
+        })?;
+        let damaged = noted.and_then(|noted| scanned.sums.first_other(noted));
+        if let Some(base) = damaged.filter(|base| *base < until) {
+            until = base;
             continue;
         }
-        state.wheel.chain(&unit, at);
-        census.add(&unit, store);
-        units += 1;
+        recovered.cut_bytes += state.log.end_at(scanned)?;
+        return Ok(units);
     }
-    state.rebuilt = Some(census);
-    (units, None)
 }
 
 /// Writes the log anew with the open units: chains of another precision do not fit the slots, and
@@ -275,23 +380,17 @@ fn refile(
     store: &Store,
     state: &mut State,
     config: &TimerConfig,
-    old_ms: i64,
+    (open, old_ms): (Vec<Unit>, i64),
 ) -> Result<u64, StoreError> {
     state.wheel.clear();
     let mut census = Census::default();
-    let read_ms = state.read_ms - state.read_ms.rem_euclid(old_ms);
-    let open: Vec<Unit> = state
-        .log
-        .units()
-        .map(|(_, unit)| unit)
-        .filter(|unit| unit.slot_ms() >= read_ms)
-        .collect();
     state.log.find_end(0, |_, _| false)?;
     let mut units = 0;
     for mut unit in open {
         // What is overdue fires with the next slot, and what is beyond the window waits in turns: so
         // all open slots lie within one turn of the wheel, and none is another's.
-        let wanted = later(config, unit.slot_ms(), old_ms).max(state.write_ms);
+        let moved = later(config.precision_ms, unit.slot_ms(), old_ms);
+        let wanted = moved.max(state.write_ms);
         let place = place(config, wanted, state.write_ms);
         unit.rolls |= place.rolls;
         unit.written_ms = state.write_ms;
@@ -304,10 +403,4 @@ fn refile(
     state.rebuilt = Some(census);
     state.log.sync()?;
     Ok(units)
-}
-
-/// The first slot that fires no sooner than a slot of another precision would.
-pub(super) fn later(config: &TimerConfig, slot_ms: i64, old_ms: i64) -> i64 {
-    let earliest = slot_ms + old_ms - config.precision_ms;
-    config.floor(earliest + config.precision_ms - 1)
 }

@@ -236,6 +236,50 @@ fn request_to_cancel_finds_a_message_of_before_a_change_of_the_steps() {
     }
 }
 
+#[test]
+fn request_to_cancel_finds_messages_of_before_every_change_of_the_steps() {
+    let changes: [&[i64]; 5] = [
+        &[1000, 500, 100],
+        &[200, 500, 1000],
+        &[500, 200, 500],
+        &[200, 500, 200, 500],
+        &[100, 1000, 200, 500, 100],
+    ];
+    for steps in changes {
+        for named in [true, false] {
+            let mut world = World::new();
+            world.config.slots = 1280;
+            world.config.window = 600;
+            let mut due: Vec<(i64, i64)> = Vec::new();
+            for (era, steps_ms) in steps.iter().enumerate() {
+                world.config.precision_ms = *steps_ms;
+                world.restart();
+                let due_ms = START + 20_400 + 1_100 * i64::try_from(era).unwrap();
+                world.send(&format!("gone{era}"), due_ms, None);
+                world.send(&format!("kept{era}"), due_ms - 100, None);
+                world.turn();
+                // The handle of a message names its step and a millisecond.
+                let out_ms = (due_ms - 1).div_euclid(*steps_ms) * steps_ms;
+                due.push((due_ms, out_ms));
+            }
+            for (era, (due_ms, out_ms)) in due.iter().enumerate() {
+                let asked_ms = if named { out_ms + 1 } else { *due_ms };
+                assert!(world.send(&format!("x{era}"), asked_ms, Some(&format!("gone{era}"))));
+            }
+            world.turn();
+            world.kill();
+            world.crashes = 0;
+            world.pass_in_steps(40_000);
+            world.check().unwrap();
+            let delivered = world.delivered().into_iter().map(|it| it.0);
+            let mut delivered: Vec<String> = delivered.collect();
+            delivered.sort_unstable();
+            let kept: Vec<String> = (0..steps.len()).map(|era| format!("kept{era}")).collect();
+            assert_eq!(delivered, kept, "{steps:?} {named}");
+        }
+    }
+}
+
 /// What is wrong with a unit, and the field of it that says so: its place and its bytes.
 type Damage = (&'static str, usize, Vec<u8>);
 

@@ -217,5 +217,8 @@ def _names(checkpoint: PopCheckpoint) -> tuple[str, str]:
 
 def _is_owned(record: Record, checkpoint: PopCheckpoint) -> bool:
     """Tell whether a message is the group's; a handle may name one that the group never got."""
+    # Other topics are everybody's: their properties need not be read for that.
+    if not names.is_retry(record.topic):
+        return True
     group = checkpoint.group or ""
     return pop_topics.is_for_group(record.topic, group, props.read(record.properties))

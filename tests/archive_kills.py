@@ -15,7 +15,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.dataset
-from tools.spark_kills.world import QUEUES, ROWS_A_BATCH, WAIT_S, world
+from tools.spark_kills.judge import QUEUES
+from tools.spark_kills.world import ROWS_A_BATCH, WAIT_S, world
 
 from pipeline_kills import Job, started
 

@@ -13,7 +13,8 @@ import random
 import time
 from typing import TYPE_CHECKING, Any
 
-from tools.spark_kills.world import QUEUES, WAIT_S, Mark, Result, World, world
+from tools.spark_kills.judge import QUEUES
+from tools.spark_kills.world import WAIT_S, Mark, Result, World, world
 
 from pipeline_kills import Job, started
 from roquet.spark.options import SourceOptions

@@ -19,20 +19,21 @@ from roquet.base.clock import SystemClock
 from roquet.base.errors import Refused, UsageError
 from roquet.client import Known, SequencedPart
 from roquet.model.queue import MessageQueue
-from roquet.protocol import batch, properties
+from roquet.protocol import properties
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from roquet.protocol.sequences import START, chain
+from roquet.protocol.messages import batch
+from roquet.protocol.messages.sequences import START, chain
 from roquet.spark.options import SinkOptions
 from roquet.spark.sink.sequenced import Epoch, known_of
-from roquet.spark.tries import Tries
+from roquet.spark.sink.tries import Tries
 from roquet.testing.pair import Make, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from roquet.protocol.batch import Element
+    from roquet.protocol.messages.batch import Element
     from roquet.testing.java import Driver
 
 TOPIC = "InSequence"

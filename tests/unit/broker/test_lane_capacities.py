@@ -9,6 +9,7 @@ import pytest
 
 from broker_harness import play
 from roquet.base.clock import SystemClock
+from roquet.base.overriding import override
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.service.lanes import Lanes
@@ -66,10 +67,12 @@ class Sent(Work):
         super().__init__(gate, received_ms)
         self.settled = asyncio.Event()
 
+    @override
     async def run(self) -> None:
         await super().run()
         self.settled.set()
 
+    @override
     def refuse(self, why: str) -> None:
         super().refuse(why)
         self.settled.set()

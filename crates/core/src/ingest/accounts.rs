@@ -89,10 +89,9 @@ impl Names {
             return *bits;
         }
         // A prefix ends where a character ends.
-        let prefixes = self.sizes.iter().filter_map(|size| name.get(..*size));
+        let mut prefixes = self.sizes.iter().filter_map(|size| name.get(..*size));
         prefixes
-            .filter_map(|prefix| self.prefixes.get(prefix))
-            .next()
+            .find_map(|prefix| self.prefixes.get(prefix))
             .copied()
             .unwrap_or(self.others)
     }

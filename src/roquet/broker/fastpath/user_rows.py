@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from roquet.auth.model import User
     from roquet.auth.policies import Acl
     from roquet.broker.fastpath.account_rows import Names
-    from roquet.remoting.fast_ingest import Rows
+    from roquet.remoting.connections.fast_ingest import Rows
 
     _White = tuple[bool, list[list[tuple[int, int]]]]
     _Known = tuple[Acl | None, Names, Names]

@@ -18,7 +18,7 @@ import asyncio, logging, sys
 from pathlib import Path
 from roquet import _native
 from roquet.cli.servers.serve import guarded
-from roquet.service import runtime
+from roquet.service.process import runtime
 from roquet.testing.cluster import broker_config, running_broker
 from roquet.testing.cluster import send_command
 from roquet.remoting.client import Client
@@ -62,7 +62,7 @@ def test_a_panic_in_a_thread_of_the_core_is_logged_and_stops_the_broker_in_order
 
 FAULT = """
 import asyncio, os, signal
-from roquet.service import runtime
+from roquet.service.process import runtime
 
 async def serve(stop):
     os.kill(os.getpid(), signal.SIGSEGV)
@@ -144,7 +144,7 @@ def test_a_broker_that_gets_too_few_descriptors_ends_with_one_line_and_253(tmp_p
 
 ARENAS = """
 import ctypes, re, sys, tempfile, threading
-from roquet.service import runtime
+from roquet.service.process import runtime
 
 libc = ctypes.CDLL(None)
 libc.fdopen.restype = ctypes.c_void_p
@@ -184,7 +184,7 @@ def test_threads_of_a_server_share_two_arenas(monkeypatch: pytest.MonkeyPatch) -
 
 INTERVAL = """
 import sys
-from roquet.service import runtime
+from roquet.service.process import runtime
 
 async def serve(stop):
     print(sys.getswitchinterval() <= 0.001)

@@ -23,6 +23,7 @@ from roquet.base.clock import SystemClock
 from roquet.model.topic import TopicConfig
 from roquet.remoting.client import Client
 from roquet.testing.cluster import pull_command, running_broker, send_command
+from tools import folders
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +37,6 @@ REQUESTS = 100
 """Requests of one trace: more than any timer fires meanwhile."""
 SHARE = 0.9
 """What is called for so many of the requests is on their path."""
-FOLDER_FILES_MAX = 14
 
 BEGINS = "Connection.get_buffer"
 READS = frozenset({BEGINS, "Connection.buffer_updated"})
@@ -161,12 +161,6 @@ def package_lines() -> dict[str, int]:
     return dict(found)
 
 
-def folder_files() -> dict[str, int]:
-    """Return the number of source files by folder."""
-    paths = [*SOURCE.rglob("*.py"), *(ROOT / "crates").rglob("*.rs")]
-    return dict(collections.Counter(str(path.parent.relative_to(ROOT)) for path in paths))
-
-
 def code_modules() -> list[str]:
     """Return the modules of the broker that name a response code other than SUCCESS."""
     return sorted(
@@ -196,11 +190,10 @@ def table() -> str:
     largest = sorted(lines, key=lambda name: -lines[name])[:6]
     shown = ", ".join(f"{name} {lines[name]:,}" for name in largest)
     rows.append(("lines of Python", f"{sum(lines.values()):,}: {shown} …"))
-    folders = folder_files()
-    large = [name for name in folders if folders[name] > FOLDER_FILES_MAX]
-    large.sort(key=lambda name: -folders[name])
-    shown = ", ".join(f"{name} {folders[name]}" for name in large)
-    rows.append((f"folders with more than {FOLDER_FILES_MAX} files", f"{len(large)}: {shown}"))
+    files = folders.files_by_folder()
+    large = folders.crowded(files)
+    shown = ", ".join(f"{name} {files[name]}" for name in large)
+    rows.append((f"folders with more than {folders.FILES_MAX} files", f"{len(large)}: {shown}"))
     return "\n".join(["| measure | figure |", "|---|---|", *(f"| {a} | {b} |" for a, b in rows)])
 
 

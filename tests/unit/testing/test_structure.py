@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tools import measure_structure
+from tools import folders, measure_structure
 
 PAGES = Path(__file__).parents[3] / "docs" / "design"
 HEADING = "# The Python files on the way"
@@ -37,8 +37,19 @@ def test_modules_with_response_codes_are_the_table_and_readers_of_answers() -> N
     assert "broker/remoting/refusals.py" in measure_structure.code_modules()
 
 
-def test_folders_of_the_broker_have_few_files() -> None:
-    counts = measure_structure.folder_files()
-    broker = [counts[name] for name in counts if name.startswith("src/roquet/broker")]
-    assert len(broker) > 10
-    assert max(broker) <= measure_structure.FOLDER_FILES_MAX
+def test_a_folder_with_too_many_files_is_found_unless_it_holds_data() -> None:
+    most = folders.FILES_MAX
+    found = {"src/full": most, "src/fuller": most + 1, "tools/fullest": most + 2, "src/few": 1}
+    assert folders.crowded(found | dict.fromkeys(folders.DATA, 99)) == [
+        "tools/fullest",
+        "src/fuller",
+    ]
+
+
+def test_folders_of_data_hold_no_code_and_need_their_exception() -> None:
+    counts = folders.files_by_folder()
+    assert sum(name.startswith("src/roquet/broker") for name in counts) > 10
+    for name in folders.DATA:
+        assert counts[name] > folders.FILES_MAX, f"{name} needs no exception"
+        kinds = {path.suffix for path in (folders.ROOT / name).iterdir() if path.is_file()}
+        assert kinds <= {"", ".in", ".json", ".txt"}, f"{name} holds code"

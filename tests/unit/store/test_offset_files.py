@@ -145,8 +145,8 @@ def test_copy_of_the_offsets_gives_way_after_so_many_offsets_and_keys(
     for key in range(keys):
         for queue in range(queues):
             it.commit(f"g{key}", "t", queue, 5)
-    body = asyncio.run(it._copy(with_pulled=False))
-    assert (len(given), len(body.offsets)) == (turns, keys if queues else 0)
+    copied = asyncio.run(module._copied(it._committed))
+    assert (len(given), len(copied)) == (turns, keys if queues else 0)
 
 
 def test_offsets_of_a_group_in_a_topic_are_removed_and_no_others(tmp_path: Path) -> None:

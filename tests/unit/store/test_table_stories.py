@@ -223,16 +223,16 @@ def test_copy_of_offsets_lets_others_have_their_turn(
     for number in range(keys):
         for queue_id in range(3):
             it.commit("g", f"t{number}", queue_id, number)
-    copy = it._copy(with_pulled=False)
-    given, body = 0, None
-    while body is None:
+    copy = offsets_module._copied(it._committed)
+    given, copied = 0, None
+    while copied is None:
         try:
             copy.send(None)
             given += 1
         except StopIteration as end:
-            body = end.value
+            copied = end.value
     assert given == turns
-    assert body.offsets == it.export().offsets
+    assert copied == it.export().offsets
 
 
 # --- topics and groups ---------------------------------------------------------------------------

@@ -12,23 +12,25 @@ import contextlib
 import errno
 import logging
 import os
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from roquet.base.durable import sync_folder
 from roquet.base.errors import Corrupt, DiskFull
 from roquet.service.process.collector import long_work
-from roquet.store.tables.key_values import Rows
+from roquet.store.tables.key_values import Rows, TwoRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
     from roquet.model.data_version import DataVersion
-    from roquet.store.tables.key_values import KeyValues, TableCodec
+    from roquet.store.tables.key_values import KeyValues, TableCodec, TwoTablesCodec
 
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
+L = TypeVar("L")
+W = TypeVar("W")
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +78,29 @@ class JsonFile:
 
     def table(self, codec: TableCodec[K, V]) -> KeyValues[K, V]:
         """Return the table that this file keeps, empty until it is loaded."""
-        return JsonTable(self, codec)
+
+        def decode(data: bytes) -> tuple[DataVersion | None, Sequence[Mapping[K, V]]]:
+            rows, version = codec.decode(data)
+            return version, (rows,)
+
+        return JsonTable(
+            _JsonTables(self, decode, lambda version, parts: codec.encode(Rows(parts[0], version)))
+        )
+
+    def two_tables(
+        self, codec: TwoTablesCodec[K, V, L, W]
+    ) -> tuple[KeyValues[K, V], KeyValues[L, W]]:
+        """Return the two tables that this file keeps, empty until one is loaded."""
+
+        def decode(data: bytes) -> tuple[DataVersion | None, Sequence[Mapping[Any, Any]]]:
+            first, second, version = codec.decode(data)
+            return version, (first, second)
+
+        def encode(version: DataVersion | None, parts: Sequence[Mapping[Any, Any]]) -> bytes:
+            return codec.encode(TwoRows(parts[0], parts[1], version))
+
+        kept = _JsonTables(self, decode, encode, codec.copy)
+        return JsonTable[K, V](kept), JsonTable[L, W](kept)
 
     def remove(self) -> None:
         """Delete the file and its copy, durably. Raises OSError."""
@@ -118,48 +142,120 @@ class JsonFile:
         self._main_is_good = True
 
 
-class JsonTable(Generic[K, V]):
-    """A table in one file, written whole when any of it has changed."""
+class _JsonTables:
+    """Tables in one file, written whole when any of them has changed."""
 
-    def __init__(self, file: JsonFile, codec: TableCodec[K, V]) -> None:
-        """Begin empty."""
-        self._file = file
-        self._codec = codec
-        self._rows: dict[K, V] = {}
-        self._version: DataVersion | None = None
-        self._changes = 0
+    def __init__(
+        self,
+        file: JsonFile,
+        decode: Callable[[bytes], tuple[DataVersion | None, Sequence[Mapping[Any, Any]]]],
+        encode: Callable[[DataVersion | None, Sequence[Mapping[Any, Any]]], bytes],
+        copy: Callable[[KeyValues[Any, Any]], Awaitable[Mapping[Any, Any]]] | None = None,
+    ) -> None:
+        self.file = file
+        self._decode = decode
+        self._encode = encode
+        self._copy = copy
+        self.tables: list[JsonTable[Any, Any]] = []
+        self.version: DataVersion | None = None
+        self.changes = 0
         self._saved = 0
+
+    @property
+    def is_changed(self) -> bool:
+        return self.changes != self._saved
+
+    def load(self) -> bool:
+        found = self.file.load(self._decode)
+        self.version, parts = found or (None, [{} for _ in self.tables])
+        for table, rows in zip(self.tables, parts, strict=True):
+            table.take(dict(rows))
+        # A broken file is replaced by the next flush, before its copy breaks as well.
+        self._saved = self.changes - self.file.from_copy
+        return found is not None
+
+    async def flush(self, version: DataVersion | None) -> Sequence[Mapping[Any, Any]] | None:
+        async with self.file.writing:
+            changes = self.changes
+            if changes == self._saved:
+                return None
+            if self._copy is None:
+                parts = [table.rows() for table in self.tables]
+            else:
+                parts = [await self._copy(table) for table in self.tables]
+            await self.file.save(lambda: self._encode(version, parts))
+            self._saved, self.version = changes, version
+            return parts
+
+
+class JsonTable(Generic[K, V]):
+    """A table in one file, alone or with others."""
+
+    def __init__(self, kept: _JsonTables) -> None:
+        """Begin empty."""
+        self._kept = kept
+        self._place = len(kept.tables)
+        kept.tables.append(self)
+        self._rows: dict[K, V] = {}
+        self._handed: Mapping[K, V] | None = None
+        """The rows that somebody was handed: a change needs a copy of them."""
 
     @property
     def version(self) -> DataVersion | None:
         """See `KeyValues`."""
-        return self._version
+        return self._kept.version
 
-    def load(self) -> None:
+    @property
+    def may_be_older(self) -> bool:
+        """See `KeyValues`."""
+        return self._kept.file.from_copy
+
+    def load(self) -> bool:
         """Take over the rows of the file or of its copy. Raises Corrupt."""
-        found = self._file.load(self._codec.decode)
-        self._rows = {} if found is None else dict(found.rows)
-        self._version = None if found is None else found.version
-        self._saved = self._changes
+        return self._kept.load()
+
+    def take(self, rows: dict[K, V]) -> None:
+        """Have these rows, as the file has them."""
+        self._rows = rows
 
     def get(self, key: K) -> V | None:
         """See `KeyValues`."""
         return self._rows.get(key)
 
-    def put(self, key: K, value: V) -> None:
+    def put(self, key: K, value: V, *, waits: bool = False) -> None:
         """See `KeyValues`."""
-        self._rows[key] = value
-        self._changes += 1
+        self._own()[key] = value
+        self._kept.changes += not waits
+
+    def changed(self, key: K, *, waits: bool = False) -> None:
+        """See `KeyValues`."""
+        del key
+        self._kept.changes += not waits
 
     def delete(self, key: K) -> V | None:
         """See `KeyValues`."""
-        old = self._rows.pop(key, None)
-        self._changes += old is not None
-        return old
+        if key not in self._rows:
+            return None
+        self._kept.changes += 1
+        return self._own().pop(key)
+
+    def replace(self, rows: Mapping[K, V]) -> None:
+        """See `KeyValues`."""
+        self._kept.changes += 1
+        self._rows = dict(rows)
+
+    def touch(self) -> None:
+        """See `KeyValues`."""
+        self._kept.changes += 1
 
     def rows(self) -> Mapping[K, V]:
         """See `KeyValues`."""
-        return dict(self._rows)
+        self._handed = self._rows
+        return self._rows
+
+    def key_list(self) -> list[K]:
+        """See `KeyValues`."""
+        return list(self._rows)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -167,18 +263,17 @@ class JsonTable(Generic[K, V]):
     @property
     def is_changed(self) -> bool:
         """See `KeyValues`."""
-        return self._changes != self._saved
+        return self._kept.is_changed
 
-    async def flush(self, version: DataVersion | None = None) -> bool:
-        """Write the file if any row has changed since it was written; return whether one had."""
-        async with self._file.writing:
-            changes = self._changes
-            if changes == self._saved:
-                return False
-            rows = Rows(dict(self._rows), version)
-            await self._file.save(lambda: self._codec.encode(rows))
-            self._saved, self._version = changes, version
-            return True
+    async def flush(self, version: DataVersion | None = None) -> Rows[K, V] | None:
+        """Write the file if any row of it has changed since it was written."""
+        parts = await self._kept.flush(version)
+        return None if parts is None else Rows(parts[self._place], version)
+
+    def _own(self) -> dict[K, V]:
+        if self._handed is self._rows:
+            self._rows = dict(self._rows)
+        return self._rows
 
 
 def _read(path: Path) -> bytes:

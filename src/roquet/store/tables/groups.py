@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeAlias
 
 from roquet.base.config import setting
 from roquet.model.data_version import DataVersion
@@ -15,13 +16,14 @@ from roquet.model.group import SubscriptionGroupConfig
 from roquet.protocol import names
 from roquet.protocol.bodies.groups import GroupTableBody
 from roquet.store.tables.files import FILE_SIZE_MAX
+from roquet.store.tables.key_values import TwoRows, TwoTablesCodec
 from roquet.store.tables.room import Room, in_reserved_slices, text_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from roquet.base.clock import Clock
-    from roquet.store.tables.files import JsonFile
+    from roquet.store.tables.key_values import TableForm
 
 log = logging.getLogger(__name__)
 
@@ -71,30 +73,26 @@ class GroupTableConfig:
 
 
 class GroupTable:
-    """Group name -> configuration, with its data version and its file."""
+    """Group name -> configuration, with its data version, kept in some form."""
 
     def __init__(
-        self, file: JsonFile, rules: GroupTableConfig, clock: Clock, *, light_queues: bool = False
+        self, form: TableForm, rules: GroupTableConfig, clock: Clock, *, light_queues: bool = False
     ) -> None:
-        """Begin with the predefined groups; `load` adds those of the file.
+        """Begin with the predefined groups; `load` adds those that were kept.
 
         With `light_queues` every name of a light queue is that of a group, too.
         """
-        self._file = file
+        self._groups, self._forbidden = form.two_tables(_CODEC)
         self._light_queues = light_queues
         self._rules = rules
         self._clock = clock
         self._version = DataVersion(timestamp=clock.now_ms())
-        self._groups: dict[str, SubscriptionGroupConfig] = {
-            name: SubscriptionGroupConfig(name=name) for name in PREDEFINED_GROUPS
-        }
-        self._handed: Mapping[str, SubscriptionGroupConfig] | None = None
-        """The table that somebody was handed: a change needs a copy of it."""
-        self._forbidden: dict[str, dict[str, int]] = {}
+        self._groups.replace(
+            {name: SubscriptionGroupConfig(name=name) for name in PREDEFINED_GROUPS}
+        )
         self._room = Room("consumer groups", GROUPS_MAX)
         self._count_all()
         self._listeners: list[Callable[[Collection[str]], None]] = []
-        self._saved: DataVersion | None = None
 
     @property
     def version(self) -> DataVersion:
@@ -102,26 +100,19 @@ class GroupTable:
         return self._version
 
     def load(self) -> None:
-        """Take over the file's groups. Raises Corrupt when neither it nor its copy is whole."""
-        table = self._file.load(_decode)
-        if table is None:
-            return
-        self._groups = {**self._groups, **table.groups}
-        self._forbidden = {group: dict(topics) for group, topics in table.forbidden.items()}
-        self._version = table.version
-        self._saved = table.version
+        """Take over the durable groups. Raises Corrupt when no copy is whole."""
+        predefined = self._groups.rows()
+        self._groups.load()
+        loaded = self._groups.rows()
+        groups = {**predefined, **loaded}
+        if groups != loaded:
+            self._groups.replace(groups)
+        self._version = self._groups.version or self._version
         self._count_all()
 
     async def persist(self) -> None:
         """Make the table durable; returns at once when nothing changed since the last time."""
-        async with self._file.writing:
-            version = self._version
-            if self._saved != version:
-                body = GroupTableBody(
-                    groups=self.all(), version=version, forbidden=self.all_forbidden()
-                )
-                await self._file.save(body.encode_file)
-                self._saved = version
+        await self._groups.flush(self._version)
 
     def listen(self, listener: Callable[[Collection[str]], None]) -> None:
         """Have `listener(names)` called after every change of these groups."""
@@ -151,19 +142,19 @@ class GroupTable:
 
     def all(self) -> Mapping[str, SubscriptionGroupConfig]:
         """Return the whole table; it is never changed afterwards."""
-        self._handed = self._groups
-        return self._groups
+        return self._groups.rows()
 
     def __len__(self) -> int:
         return len(self._groups)
 
     def forbidden(self, group: str, topic: str) -> int:
         """Return the forbidden bits of a group for a topic."""
-        return self._forbidden.get(group, {}).get(topic, 0)
+        topics = self._forbidden.get(group)
+        return 0 if topics is None else topics.get(topic, 0)
 
     def all_forbidden(self) -> Mapping[str, Mapping[str, int]]:
-        """Return a copy of the forbidden table."""
-        return {group: dict(topics) for group, topics in self._forbidden.items()}
+        """Return the whole forbidden table; it is never changed afterwards."""
+        return self._forbidden.rows()
 
     # --- changing --------------------------------------------------------------------------
 
@@ -178,9 +169,9 @@ class GroupTable:
             if not self.is_light(config.name) and self.get(config.name) != config
         }
         if changed:
-            old = [self._groups[name] for name in changed if name in self._groups]
-            self._room.take(len(changed) - len(old), _size(changed.values()) - _size(old))
-            self._own().update(changed)
+            self._room.take(*self._growth(changed.values()))
+            for name, config in changed.items():
+                self._groups.put(name, config)
             self._changed(changed)
         return bool(changed)
 
@@ -191,26 +182,21 @@ class GroupTable:
         """
         await in_reserved_slices(self._room, configs, self._growth, self.put)
 
-    def _growth(self, configs: Sequence[SubscriptionGroupConfig]) -> tuple[int, int]:
+    def _growth(self, configs: Iterable[SubscriptionGroupConfig]) -> tuple[int, int]:
         """Return how many entries and bytes the table grows by them."""
         changed = {config.name: config for config in configs}
-        old = [self._groups[name] for name in changed if name in self._groups]
+        old = [known for name in changed if (known := self._groups.get(name)) is not None]
         return len(changed) - len(old), _size(changed.values()) - _size(old)
-
-    def _own(self) -> dict[str, SubscriptionGroupConfig]:
-        """Return the table to be changed: a copy, if somebody was handed the one there was."""
-        if self._handed is self._groups:
-            self._groups = dict(self._groups)
-        return self._groups
 
     def replace(self, table: GroupTableBody) -> None:
         """Take over another broker's table as it is."""
-        old, self._groups = self._groups, dict(table.groups)
-        self._forbidden = {group: dict(topics) for group, topics in table.forbidden.items()}
+        old = self._groups.key_list()
+        self._groups.replace(table.groups)
+        self._forbidden.replace({group: dict(topics) for group, topics in table.forbidden.items()})
         self._version = table.version
         self._count_all()
         for listener in self._listeners:
-            listener({*old, *self._groups})
+            listener({*old, *table.groups})
 
     def follow(self, rules: GroupTableConfig) -> None:
         """Let first uses create groups by other rules from now on."""
@@ -218,10 +204,9 @@ class GroupTable:
 
     def remove(self, name: str) -> SubscriptionGroupConfig | None:
         """Forget a group and its forbidden bits; return what it was."""
-        old = self._groups.get(name)
+        old = self._groups.delete(name)
         if old is not None:
-            del self._own()[name]
-            topics = self._forbidden.pop(name, {})
+            topics = self._forbidden.delete(name) or {}
             forbidden = sum(_forbidden_size(name, topic) for topic in topics)
             self._room.add(-1, -_size((old,)) - forbidden)
             self._changed((name,))
@@ -239,19 +224,22 @@ class GroupTable:
             self._room.take(0, _forbidden_size(group, topic))
         elif not bits:
             self._room.add(0, -_forbidden_size(group, topic))
-        topics = self._forbidden.setdefault(group, {})
-        topics[topic] = bits
+        topics = {**(self._forbidden.get(group) or {}), topic: bits}
         if not bits:
             del topics[topic]
-        if not topics:
-            del self._forbidden[group]
+        if topics:
+            self._forbidden.put(group, topics)
+        else:
+            self._forbidden.delete(group)
         self._changed((group,))
 
     def _count_all(self) -> None:
         forbidden = (
-            (group, topic) for group, topics in self._forbidden.items() for topic in topics
+            (group, topic) for group, topics in self._forbidden.rows().items() for topic in topics
         )
-        used = _size(self._groups.values()) + sum(_forbidden_size(*pair) for pair in forbidden)
+        used = _size(self._groups.rows().values()) + sum(
+            _forbidden_size(*pair) for pair in forbidden
+        )
         self._room.begin(len(self._groups), used)
 
     def _may_create(self, name: str) -> bool:
@@ -285,5 +273,20 @@ def _forbidden_size(group: str, topic: str) -> int:
     return text_size(group) + text_size(topic) + 32
 
 
-def _decode(data: bytes) -> GroupTableBody:
-    return GroupTableBody.decode(data, tolerant_size_max=FILE_SIZE_MAX)
+_Kept: TypeAlias = TwoRows[str, SubscriptionGroupConfig, str, Mapping[str, int]]
+
+
+def _decode(data: bytes) -> _Kept:
+    body = GroupTableBody.decode(data, tolerant_size_max=FILE_SIZE_MAX)
+    return TwoRows(body.groups, body.forbidden, body.version)
+
+
+def _encode(tables: _Kept) -> bytes:
+    version = tables.version or DataVersion()
+    body = GroupTableBody(groups=tables.first, version=version, forbidden=tables.second)
+    return body.encode_file()
+
+
+_CODEC: TwoTablesCodec[str, SubscriptionGroupConfig, str, Mapping[str, int]] = TwoTablesCodec(
+    _decode, _encode
+)

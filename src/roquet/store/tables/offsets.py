@@ -11,9 +11,8 @@ that answer is counted, with offsets of 19 digits, and a new one that would not 
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from roquet.base.errors import TableFull
 from roquet.base.limits import ANSWER_SIZE_MAX
@@ -23,13 +22,18 @@ from roquet.service.background import give_way
 from roquet.service.ratelog import RateLog
 from roquet.service.slices import in_slices, write_body
 from roquet.store.tables.files import FILE_SIZE_MAX
+from roquet.store.tables.key_values import TwoRows, TwoTablesCodec
 from roquet.store.tables.room import Room, text_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from roquet.base.clock import Clock
-    from roquet.store.tables.files import JsonFile
+    from roquet.store.tables.key_values import KeyValues, TableForm
+
+_Table: TypeAlias = "KeyValues[str, dict[int, int]]"
+"""`topic@group` -> queue id -> offset; the inner table is changed in place."""
+_Kept: TypeAlias = TwoRows[str, dict[int, int], str, dict[int, int]]
 
 log = logging.getLogger(__name__)
 
@@ -60,24 +64,22 @@ class OffsetTable:
 
     def __init__(
         self,
-        file: JsonFile,
+        form: TableForm,
         clock: Clock,
         *,
-        other_file: JsonFile | None = None,
+        other_file: TableForm | None = None,
         light_queues: bool = False,
     ) -> None:
-        """Begin empty; `load` takes the file's offsets.
+        """Begin empty; `load` takes those that were kept.
 
         RocketMQ has a file of its own for brokers with light queues. `other_file` is what the
         broker wrote before that setting changed: `load` takes the newer of the two.
         """
-        self._file = file
-        self._other_file = other_file
-        self._light_queues = light_queues
+        codec = TwoTablesCodec(_decode, _encode_light if light_queues else _encode, _copied)
+        self._committed, self._pulled = form.two_tables(codec)
+        self._other = None if other_file is None else other_file.two_tables(codec)
         self._clock = clock
         self._version = DataVersion(timestamp=clock.now_ms())
-        self._committed: dict[str, dict[int, int]] = {}
-        self._pulled: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
         self._committed_pairs = _Pairs()
         self._pulled_pairs = _Pairs()
@@ -86,7 +88,6 @@ class OffsetTable:
         self._log = RateLog(log, clock)
         self._listeners: list[Callable[[Collection[str]], None]] = []
         self._changes = 0
-        self._saved_changes = 0
 
     def __len__(self) -> int:
         return self._room.entries
@@ -97,57 +98,32 @@ class OffsetTable:
         return self._version
 
     def load(self) -> None:
-        """Take over the file's offsets. Raises Corrupt when neither it nor its copy is whole."""
-        table = self._file.load(_decode)
-        other = None if self._other_file is None else self._other_file.load(_decode)
-        if other is not None and (table is None or _age(other) > _age(table)):
-            log.info("consumer offsets come from the file before enableLmq was changed")
-            # So that this file is the newer one from now on.
-            version = (other.version or self._version).next(self._clock.now_ms())
-            table = dataclasses.replace(other, version=version)
-            self._changes += 1
-        if table is None:
-            return
-        self._version = table.version or self._version
-        self._committed = {key: dict(queues) for key, queues in table.offsets.items()}
-        self._pulled = {key: dict(queues) for key, queues in (table.pull_offsets or {}).items()}
-        self._committed_pairs.begin(self._committed)
-        self._pulled_pairs.begin(self._pulled)
+        """Take over the durable offsets. Raises Corrupt when no copy is whole."""
+        is_there = self._committed.load()
+        self._version = self._committed.version or self._version
+        if self._other is not None:
+            committed, pulled = self._other
+            if committed.load() and (not is_there or _age(committed) > _age(self._committed)):
+                log.info("consumer offsets come from the file before enableLmq was changed")
+                self._committed.replace(committed.rows())
+                self._pulled.replace(pulled.rows())
+                # So that this file is the newer one from now on.
+                self._version = committed.version or self._version
+                self._move_version()
+            self._other = None
+        self._committed_pairs.begin(self._committed.key_list())
+        self._pulled_pairs.begin(self._pulled.key_list())
         self._count_all()
 
     async def persist(self) -> None:
         """Make the offsets durable; returns at once when nothing changed since the last time."""
-        async with self._file.writing:
-            changes = self._changes
-            if self._saved_changes != changes:
-                body = await self._copy(with_pulled=True)
-                encode = body.encode_light_file if self._light_queues else body.encode_file
-                await self._file.save(encode)
-                self._saved_changes = changes
+        await self._committed.flush(self._version)
 
     async def encoded(self) -> bytes:
         """Return all committed offsets as slaves read them (43), written beside the loop."""
-        body = await self._copy(with_pulled=False)
-        return await write_body(body.encode, len(body.offsets))
-
-    async def _copy(self, *, with_pulled: bool) -> ConsumerOffsetBody:
-        """Return a copy made in slices: each topic and group of it as it was at some moment."""
         version = self._version
-        tables: list[dict[str, dict[int, int]]] = []
-        for table in (self._committed, self._pulled) if with_pulled else (self._committed,):
-            copied: dict[str, dict[int, int]] = {}
-            left = OFFSETS_AT_ONCE
-            for key in list(table):
-                queues = table.get(key)
-                if queues is not None:
-                    copied[key] = dict(queues)
-                    left -= len(queues) + OFFSETS_AT_ONCE // KEYS_AT_ONCE // 10
-                if left <= 0:
-                    left = OFFSETS_AT_ONCE
-                    await give_way()
-            tables.append(copied)
-        pulled = tables[1] if with_pulled else None
-        return ConsumerOffsetBody(offsets=tables[0], version=version, pull_offsets=pulled)
+        body = ConsumerOffsetBody(offsets=await _copied(self._committed), version=version)
+        return await write_body(body.encode, len(body.offsets))
 
     def listen(self, listener: Callable[[Collection[str]], None]) -> None:
         """Have `listener(groups)` called when a reset of theirs begins or ends."""
@@ -162,7 +138,8 @@ class OffsetTable:
 
         Returns whether there was room for it: an offset that is known can always be moved.
         """
-        queues = self._place(self._committed, f"{topic}@{group}", queue_id)
+        key = f"{topic}@{group}"
+        queues = self._place(self._committed, key, queue_id)
         if queues is None:
             return False
         if offset < queues.get(queue_id, offset):
@@ -175,6 +152,7 @@ class OffsetTable:
                 queues[queue_id],
             )
         queues[queue_id] = offset
+        self._committed.changed(key)
         self._changed(commits)
         return True
 
@@ -192,11 +170,11 @@ class OffsetTable:
 
     def queues(self, group: str, topic: str) -> Mapping[int, int]:
         """Return a copy of the committed offsets of a group in a topic, by queue id."""
-        return dict(self._committed.get(f"{topic}@{group}", {}))
+        return dict(self._committed.get(f"{topic}@{group}") or {})
 
     def pairs(self) -> list[tuple[str, str]]:
         """Return (topic, group) of all that have offsets."""
-        return [_split(key) for key in self._committed]
+        return [_split(key) for key in self._committed.key_list()]
 
     def groups(self) -> list[str]:
         """Return the groups that have offsets."""
@@ -214,13 +192,16 @@ class OffsetTable:
 
     def note_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Remember the offset that a pull asked for, if there is room for it."""
-        queues = self._place(self._pulled, f"{topic}@{group}", queue_id)
+        key = f"{topic}@{group}"
+        queues = self._place(self._pulled, key, queue_id)
         if queues is not None:
             queues[queue_id] = offset
+            self._pulled.changed(key, waits=True)
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the offset last pulled."""
-        return self._pulled.get(f"{topic}@{group}", {}).get(queue_id)
+        queues = self._pulled.get(f"{topic}@{group}")
+        return None if queues is None else queues.get(queue_id)
 
     # --- resets by the broker --------------------------------------------------------------
 
@@ -229,11 +210,13 @@ class OffsetTable:
 
         Raises TableFull when there is no room for it.
         """
-        queues = self._place(self._committed, f"{topic}@{group}", queue_id)
+        key = f"{topic}@{group}"
+        queues = self._place(self._committed, key, queue_id)
         if queues is None:
             raise TableFull(FULL)
         queues[queue_id] = offset
-        self._resets.setdefault(f"{topic}@{group}", {})[queue_id] = offset
+        self._committed.changed(key)
+        self._resets.setdefault(key, {})[queue_id] = offset
         self._changed(1)
         self._resets_changed((group,))
 
@@ -287,7 +270,7 @@ class OffsetTable:
         offsets = self._committed.get(f"{topic}@{source}")
         if offsets:
             key = f"{topic}@{target}"
-            known = len(self._committed.get(key, ()))
+            known = len(self._committed.get(key) or ())
             entries = len(offsets) - known
             self._answer.take(entries, _answer_size(entries, None if known else key))
             try:
@@ -295,21 +278,17 @@ class OffsetTable:
             except TableFull:
                 self._answer.add(-entries, -_answer_size(entries, None if known else key))
                 raise
-            self._committed[key] = dict(offsets)
+            self._committed.put(key, dict(offsets))
             self._committed_pairs.add(key)
             self._changed(1)
 
     def export(self) -> ConsumerOffsetBody:
         """Return a copy of the whole table, as the file and other brokers have it."""
         return ConsumerOffsetBody(
-            offsets={key: dict(queues) for key, queues in self._committed.items()},
-            version=self._version,
-            pull_offsets={key: dict(queues) for key, queues in self._pulled.items()},
+            offsets=_all(self._committed), version=self._version, pull_offsets=_all(self._pulled)
         )
 
-    def _place(
-        self, table: dict[str, dict[int, int]], key: str, queue_id: int
-    ) -> dict[int, int] | None:
+    def _place(self, table: _Table, key: str, queue_id: int) -> dict[int, int] | None:
         """Return where the offset of a queue stands; None when there is no room for a new one."""
         queues = table.get(key)
         if queues is not None and queue_id in queues:
@@ -326,22 +305,22 @@ class OffsetTable:
             return queues
         (self._committed_pairs if is_committed else self._pulled_pairs).add(key)
         made: dict[int, int] = {}
-        table[key] = made
+        table.put(key, made, waits=True)
         return made
 
     def _count_all(self) -> None:
-        tables = (self._committed, self._pulled)
-        entries = sum(len(queues) for table in tables for queues in table.values())
-        keys = sum(_key_size(key) for table in tables for key in table)
+        committed, pulled = _all(self._committed), _all(self._pulled)
+        count = sum(map(len, committed.values()))
+        entries = count + sum(map(len, pulled.values()))
+        keys = sum(map(_key_size, (*committed, *pulled)))
         self._room.begin(entries, entries * _OFFSET_SIZE + keys)
-        committed = sum(len(queues) for queues in self._committed.values())
-        size = sum(_answer_size(0, key) for key in self._committed)
-        self._answer.begin(committed, size + _answer_size(committed, None))
+        size = sum(_answer_size(0, key) for key in committed)
+        self._answer.begin(count, size + _answer_size(count, None))
 
     async def _remove(self, keys: list[str]) -> None:
         async for key in in_slices(keys, KEYS_AT_ONCE):
             self._resets.pop(key, None)
-            committed, pulled = self._committed.pop(key, None), self._pulled.pop(key, None)
+            committed, pulled = self._committed.delete(key), self._pulled.delete(key)
             for queues in (committed, pulled):
                 if queues is not None:
                     self._room.add(-len(queues), -_OFFSET_SIZE * len(queues) - _key_size(key))
@@ -351,6 +330,7 @@ class OffsetTable:
             self._pulled_pairs.remove(key)
             self._resets_changed((_split(key)[1],))
         if keys:
+            self._committed.touch()
             self._changes += 1
             self._move_version()
 
@@ -415,11 +395,48 @@ def _split(key: str) -> tuple[str, str]:
     return topic, group
 
 
-def _age(table: ConsumerOffsetBody) -> tuple[int, int]:
+def _age(table: _Table) -> tuple[int, int]:
     """Return what grows with each version of a table."""
     version = table.version or DataVersion()
     return version.counter, version.timestamp
 
 
-def _decode(data: bytes) -> ConsumerOffsetBody:
-    return ConsumerOffsetBody.decode(data, tolerant_size_max=FILE_SIZE_MAX)
+def _all(table: _Table) -> dict[str, dict[int, int]]:
+    """Return a copy of a table."""
+    return {key: dict(table.get(key) or ()) for key in table.key_list()}
+
+
+async def _copied(table: _Table) -> dict[str, dict[int, int]]:
+    """Return a copy made in slices: each topic and group of it as it was at some moment."""
+    copied: dict[str, dict[int, int]] = {}
+    left = OFFSETS_AT_ONCE
+    for key in table.key_list():
+        queues = table.get(key)
+        if queues is not None:
+            copied[key] = dict(queues)
+            left -= len(queues) + OFFSETS_AT_ONCE // KEYS_AT_ONCE // 10
+        if left <= 0:
+            left = OFFSETS_AT_ONCE
+            await give_way()
+    return copied
+
+
+def _decode(data: bytes) -> _Kept:
+    body = ConsumerOffsetBody.decode(data, tolerant_size_max=FILE_SIZE_MAX)
+    offsets = {key: dict(queues) for key, queues in body.offsets.items()}
+    pulled = {key: dict(queues) for key, queues in (body.pull_offsets or {}).items()}
+    return TwoRows(offsets, pulled, body.version)
+
+
+def _body(tables: _Kept) -> ConsumerOffsetBody:
+    return ConsumerOffsetBody(
+        offsets=tables.first, version=tables.version, pull_offsets=tables.second
+    )
+
+
+def _encode(tables: _Kept) -> bytes:
+    return _body(tables).encode_file()
+
+
+def _encode_light(tables: _Kept) -> bytes:
+    return _body(tables).encode_light_file()

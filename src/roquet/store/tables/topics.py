@@ -9,6 +9,7 @@ again before anything is appended. A send that comes while the table is being wr
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from roquet.model.topic import READ_WRITE, Perm, TopicConfig, can_inherit
 from roquet.protocol import names
 from roquet.protocol.bodies.topics import TopicTableBody
 from roquet.store.tables.files import FILE_SIZE_MAX
+from roquet.store.tables.key_values import Rows, TableCodec
 from roquet.store.tables.room import Room, in_reserved_slices, text_size
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from roquet.base.clock import Clock
-    from roquet.store.tables.files import JsonFile
+    from roquet.store.tables.key_values import TableForm
 
 log = logging.getLogger(__name__)
 
@@ -74,33 +76,31 @@ class TopicTableConfig:
 
 
 class TopicTable:
-    """Topic name -> configuration, with its data version and its file."""
+    """Topic name -> configuration, with its data version, kept in some form."""
 
     def __init__(
-        self, file: JsonFile, rules: TopicTableConfig, clock: Clock, *, light_queues: bool = False
+        self, form: TableForm, rules: TopicTableConfig, clock: Clock, *, light_queues: bool = False
     ) -> None:
-        """Begin with the built-in topics; `load` adds those of the file.
+        """Begin with the built-in topics; `load` adds those that were kept.
 
         With `light_queues` every such name is a topic with one queue, and never in the table.
         """
-        self._file = file
+        self._path = form.path
+        self._table = form.table(_CODEC)
         self._light_queues = light_queues
         self._rules = rules
         self._clock = clock
         self._version = DataVersion(timestamp=clock.now_ms())
-        self._topics: dict[str, TopicConfig] = {
-            topic.name: topic for topic in built_in_topics(rules)
-        }
-        self._handed: Mapping[str, TopicConfig] | None = None
-        """The table that somebody was handed: a change needs a copy of it."""
-        self._built_in = frozenset(self._topics)
+        built_in = built_in_topics(rules)
+        self._table.replace({topic.name: topic for topic in built_in})
+        self._built_in = frozenset(topic.name for topic in built_in)
         self._room = Room("topics", TOPICS_MAX, REGISTRATION_MAX)
         self._count_all()
         self._listeners: list[Callable[[Collection[str]], None]] = []
         self._durable_listeners: list[Callable[[Collection[str]], None]] = []
-        self._saved: Mapping[str, TopicConfig] | None = None
+        self._writing = asyncio.Lock()
         self._pending: set[str] = set()
-        """Names whose present state is not in the file."""
+        """Names whose present state is not durable."""
         self._attempts = 0
         self._failed: tuple[int, Exception] | None = None
         """The last attempt to write that failed, by its number, and why."""
@@ -112,24 +112,25 @@ class TopicTable:
         return self._version
 
     def load(self) -> None:
-        """Take over the file's topics. Raises Corrupt when neither it nor its copy is whole."""
-        table = self._file.load(_decode)
-        if self._file.from_copy or (table is None and self._has_queues()):
+        """Take over the durable topics. Raises Corrupt when no copy is whole."""
+        built_in = self._table.rows()
+        is_there = self._table.load()
+        if self._table.may_be_older or (not is_there and self._has_queues()):
             self._note_loss()
-        if table is None:
-            return
-        topics = dict(table.topics)
+        loaded = self._table.rows()
+        topics = {**built_in, **loaded}
         for name in [name for name in topics if not is_path_safe(name)]:
-            log.warning("topic %r of %s is left out: not a name", name, self._file.path)
+            log.warning("topic %r of %s is left out: not a name", name, self._path)
             del topics[name]
-        self._topics = {**self._topics, **topics}
+        if topics != loaded:
+            self._table.replace(topics)
         self._count_all()
-        self._version = table.version
+        self._version = self._table.version or self._version
 
     @property
     def lost_mark(self) -> Path:
         """The file that says that the table was lost once, until an operator removes it."""
-        return self._file.path.with_name(self._file.path.name + ".lost")
+        return self._path.with_name(self._path.name + ".lost")
 
     def is_complete(self) -> bool:
         """Whether a topic that is not in the table is nobody's.
@@ -146,25 +147,23 @@ class TopicTable:
         began after they asked.
         """
         asked = self._attempts
-        async with self._file.writing:
-            if self._saved is self._topics:
+        async with self._writing:
+            if not self._table.is_changed:
                 return
             if self._failed is not None and self._failed[0] > asked:
                 raise type(self._failed[1])(*self._failed[1].args) from self._failed[1]
-            topics = self.all()
             self._attempts += 1
             attempt = self._attempts
-            body = TopicTableBody(topics=topics, version=self._version)
             try:
-                await self._file.save(body.encode_file)
+                durable = await self._table.flush(self._version)
             except (DiskFull, OSError) as error:
                 self._failed = attempt, error
                 raise
-            self._saved = topics
-            self._note_durable(topics)
+            if durable is not None:
+                self._note_durable(durable.rows)
 
     def _note_durable(self, saved: Mapping[str, TopicConfig]) -> None:
-        now = {name for name in self._pending if saved.get(name) == self._topics.get(name)}
+        now = {name for name in self._pending if saved.get(name) == self._table.get(name)}
         self._pending -= now
         for listener in self._durable_listeners:
             listener(now)
@@ -181,9 +180,9 @@ class TopicTable:
 
     def get(self, name: str) -> TopicConfig | None:
         """Return a topic's configuration, None when there is no such topic."""
-        if self.is_light(name):
+        if self._light_queues and names.is_lmq(name):
             return TopicConfig(name=name, read_queues=1, write_queues=1, perm=READ_WRITE)
-        return self._topics.get(name)
+        return self._table.get(name)
 
     @property
     def has_light_queues(self) -> bool:
@@ -196,15 +195,14 @@ class TopicTable:
 
     def is_durable(self, name: str) -> bool:
         """Whether a restart would find the topic as it is now: only then may it take messages."""
-        return name not in self._pending and name in self._topics
+        return name not in self._pending and self._table.get(name) is not None
 
     def all(self) -> Mapping[str, TopicConfig]:
         """Return the whole table; it is never changed afterwards."""
-        self._handed = self._topics
-        return self._topics
+        return self._table.rows()
 
     def __len__(self) -> int:
-        return len(self._topics)
+        return len(self._table)
 
     def is_system(self, name: str) -> bool:
         """Whether the broker itself owns the topic, so that no administrator may change it."""
@@ -223,9 +221,9 @@ class TopicTable:
             if not self.is_light(config.name) and self.get(config.name) != config
         }
         if changed:
-            old = [self._topics[name] for name in changed if name in self._topics]
-            self._room.take(len(changed) - len(old), _size(changed.values()) - _size(old))
-            self._own().update(changed)
+            self._room.take(*self._growth(changed.values()))
+            for name, config in changed.items():
+                self._table.put(name, config)
             self._changed(changed)
         return bool(changed)
 
@@ -236,37 +234,30 @@ class TopicTable:
         """
         await in_reserved_slices(self._room, configs, self._growth, self.put)
 
-    def _growth(self, configs: Sequence[TopicConfig]) -> tuple[int, int]:
+    def _growth(self, configs: Iterable[TopicConfig]) -> tuple[int, int]:
         """Return how many entries and bytes the table grows by them."""
         changed = {config.name: config for config in configs}
-        old = [self._topics[name] for name in changed if name in self._topics]
+        old = [known for name in changed if (known := self._table.get(name)) is not None]
         return len(changed) - len(old), _size(changed.values()) - _size(old)
-
-    def _own(self) -> dict[str, TopicConfig]:
-        """Return the table to be changed: a copy, if somebody was handed the one there was."""
-        if self._handed is self._topics:
-            self._topics = dict(self._topics)
-        return self._topics
 
     def remove(self, name: str) -> TopicConfig | None:
         """Forget a topic and return what it was."""
-        old = self._topics.get(name)
+        old = self._table.delete(name)
         if old is not None:
-            del self._own()[name]
             self._room.add(-1, -_size((old,)))
             self._changed((name,))
         return old
 
     def replace(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> None:
         """Take over another broker's table as it is; only the built-in topics stay in any case."""
-        built_in = {name: self._topics[name] for name in self._built_in if name in self._topics}
+        old = self._table.rows()
+        built_in = {name: old[name] for name in self._built_in if name in old}
         safe = {name: config for name, config in topics.items() if is_path_safe(name)}
-        old, self._topics = self._topics, {**built_in, **safe}
+        new = {**built_in, **safe}
+        self._table.replace(new)
         self._count_all()
         self._version = version
-        changed = {
-            name for name in {*old, *self._topics} if old.get(name) != self._topics.get(name)
-        }
+        changed = {name for name in {*old, *new} if old.get(name) != new.get(name)}
         self._pending |= changed
         for listener in self._listeners:
             listener(changed)
@@ -277,12 +268,12 @@ class TopicTable:
 
     def touch(self) -> None:
         """Move the data version, because the broker's permission changed what the topics mean."""
-        self._own()
+        self._table.touch()
         self._changed(())
 
     def mark_ordered(self, names_: Collection[str]) -> None:
         """Mark the topics that the name servers' configuration calls ordered."""
-        known = (self._topics.get(name) for name in names_)
+        known = (self._table.get(name) for name in names_)
         self.put(*(dataclasses.replace(it, order=True) for it in known if it and not it.order))
 
     def create_by_send(
@@ -292,7 +283,7 @@ class TopicTable:
 
         Raises TableFull when there are too many topics.
         """
-        template = self._topics.get(template_name)
+        template = self._table.get(template_name)
         if template is None or not can_inherit(template.perm):
             return None
         if template_name == names.AUTO_CREATE_TOPIC and not self._rules.auto_create:
@@ -326,7 +317,7 @@ class TopicTable:
 
         Raises TableFull when there are too many topics, unless it is one of the broker's own.
         """
-        config = self._topics.get(name)
+        config = self._table.get(name)
         if config is None:
             if not self.is_system(name):
                 self._check_clients_share(name)
@@ -343,22 +334,22 @@ class TopicTable:
 
     def _check_clients_share(self, name: str) -> None:
         most = self._rules.auto_create_max
-        if len(self._topics) >= most:
+        if len(self._table) >= most:
             raise TableFull(
-                f"topic {name} is not created: there are {len(self._topics)} topics, and clients"
+                f"topic {name} is not created: there are {len(self._table)} topics, and clients"
                 f" create none beyond {most} (autoCreateTopicMax)"
             )
 
     def _count_all(self) -> None:
-        self._room.begin(len(self._topics), _size(self._topics.values()))
+        self._room.begin(len(self._table), _size(self._table.rows().values()))
 
     def _has_queues(self) -> bool:
-        folder = self._file.path.parent.parent / "consumequeue"
+        folder = self._path.parent.parent / "consumequeue"
         return folder.is_dir() and any(not self.is_system(path.name) for path in folder.iterdir())
 
     def _note_loss(self) -> None:
         self._was_lost = True
-        log.warning("%s was lost: topics may be missing that have messages", self._file.path)
+        log.warning("%s was lost: topics may be missing that have messages", self._path)
         try:
             write_synced(self.lost_mark, b"topics.json was missing or broken at a start\n")
         except OSError as error:
@@ -416,8 +407,17 @@ def _size(configs: Iterable[TopicConfig]) -> int:
     return size
 
 
-def _decode(data: bytes) -> TopicTableBody:
-    return TopicTableBody.decode(data, tolerant_size_max=FILE_SIZE_MAX)
+def _decode(data: bytes) -> Rows[str, TopicConfig]:
+    body = TopicTableBody.decode(data, tolerant_size_max=FILE_SIZE_MAX)
+    return Rows(body.topics, body.version)
+
+
+def _encode(table: Rows[str, TopicConfig]) -> bytes:
+    version = table.version or DataVersion()
+    return TopicTableBody(topics=table.rows, version=version).encode_file()
+
+
+_CODEC = TableCodec(_decode, _encode)
 
 
 def is_path_safe(name: str) -> bool:

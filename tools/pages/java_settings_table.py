@@ -254,7 +254,6 @@ EXACTLY: Mapping[str, str] = {
     "indexFileWriteEnable": "messageIndexEnable says whether there is an index",
     "readOnlyCommitLogStorePaths": "set `storePathCommitLog` to all folders: full ones are left",
     "subscriptionExpiredTimeout": "a subscription lasts as long as its connection",
-    "storeType": "`default` is the only store",
     "useServerSideResetOffset": "always true: a reset needs no client",
     "useSingleRocksDBForAllConfigs": "tables are JSON files",
     "tls.ciphers": "the ciphers are those of the Python runtime",
@@ -309,6 +308,7 @@ AT_START: Mapping[str, tuple[str, ...]] = {
     ),
     "what acknowledged sends were promised holds for the whole run": ("flushDiskType",),
     "an index with a gap would hide messages": ("messageIndexEnable",),
+    "a store keeps the form in which it was made": ("storeType",),
     "the next file may be made already": ("warmMapedFileEnable",),
 }
 """Why a setting that is obeyed is not live -> keys."""

@@ -346,6 +346,7 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "osPageCacheBusyTimeOutMills",
         ),
         "test_everything_is_kept_in_the_folder_of_the_settings": ("storePathRootDir",),
+        "test_store_of_another_form_than_files_is_refused_at_the_start": ("storeType",),
         "test_index_files_have_the_slots_and_entries_of_the_settings": (
             "maxHashSlotNum",
             "maxIndexNum",

@@ -10,6 +10,12 @@ from roquet.base.hours import hours, hours_fault
 
 GIB = 1 << 30
 FILE_MAX = 2**31 - 1
+FILES = "default"
+"""Java's name of a store that keeps consume queues and tables in files."""
+_NO_OTHER_STORE = (
+    "must be default; consume queues and tables are kept in files, and a store of RocksDB is"
+    " neither read nor written"
+)
 LIGHT_QUEUES_MAX = 1_000_000
 """No store has more light queues."""
 
@@ -32,6 +38,12 @@ class StoreConfig:
         unit="bytes",
         low=20,
         high=FILE_MAX,
+    )
+    store_type: str = setting(
+        "storeType",
+        FILES,
+        "How queues and tables are kept: `default` is files.",
+        check=lambda name: None if name == FILES else _NO_OTHER_STORE,
     )
     index: bool = setting("messageIndexEnable", True, "Whether messages can be found by key.")
     index_slots: int = setting(

@@ -14,6 +14,8 @@ import trustme
 
 from broker_harness import dispatched, play
 from roquet.base.clock import SystemClock
+from roquet.base.errors import UsageError
+from roquet.broker.config import load_config
 from roquet.broker.network.fast_fail import FastFail
 from roquet.broker.services.clients.heartbeats import Clients
 from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData
@@ -136,6 +138,16 @@ def test_everything_is_kept_in_the_folder_of_the_settings(
     kept = {path.name for path in (tmp_path / "here").iterdir()}
     assert {"commitlog", "consumequeue", "index", "config"} <= kept
     assert not (tmp_path / "home").exists()
+
+
+def test_store_of_another_form_than_files_is_refused_at_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("storeType=default\n")
+    config, _ = load_config(file, {}, {})
+    assert config.store.native()["storeType"] == "default"
+    file.write_text("storeType=defaultRocksDB\n")
+    with pytest.raises(UsageError, match=r"storeType.*must be default.*kept in files.*RocksDB"):
+        load_config(file, {}, {})
 
 
 def test_log_is_kept_in_the_folder_of_the_settings(tmp_path: Path) -> None:

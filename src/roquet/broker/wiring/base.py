@@ -37,6 +37,7 @@ from roquet.service.lanes import Lanes
 from roquet.service.metrics import LoopLag, Metrics
 from roquet.store.housekeeping.cleaning import Cleaner
 from roquet.store.plugins import find_plugins, make_store
+from roquet.store.settings import FILES
 from roquet.store.tables.files import JsonFile
 from roquet.store.tables.filters import FilterTable
 from roquet.store.tables.groups import GroupTable
@@ -45,6 +46,7 @@ from roquet.store.tables.request_modes import RequestModes
 from roquet.store.tables.topics import TopicTable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from roquet.acl.rights import RequestGuard
@@ -52,7 +54,9 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.broker.config import BrokerConfig
     from roquet.broker.hooks import Hooks
+    from roquet.store.settings import StoreConfig
     from roquet.store.store import MessageStore
+    from roquet.store.tables.key_values import TableForm
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -161,26 +165,31 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
 
 def _make_metadata(config: BrokerConfig, clock: Clock) -> Metadata:
     """Make the tables; a broker with light queues knows every name of such a queue or group."""
-    folder = config.store.config_folder
     light = config.store.has_light_queues
-    groups = JsonFile(folder / "subscriptionGroup.json")
+    topics = table_form(config.store, "topics.json")
+    groups = table_form(config.store, "subscriptionGroup.json")
     return Metadata(
-        TopicTable(JsonFile(folder / "topics.json"), config.topics, clock, light_queues=light),
+        TopicTable(topics, config.topics, clock, light_queues=light),
         GroupTable(groups, config.groups, clock, light_queues=light),
         _make_offsets(config, clock),
-        FilterTable(JsonFile(folder / "consumerFilter.json"), clock),
-        RequestModes(JsonFile(folder / "messageRequestMode.json")),
+        FilterTable(table_form(config.store, "consumerFilter.json"), clock),
+        RequestModes(table_form(config.store, "messageRequestMode.json")),
     )
+
+
+def table_form(settings: StoreConfig, name: str) -> TableForm:
+    """Return the form in which a table is kept: `storeType` says which."""
+    forms: Mapping[str, Callable[[Path], TableForm]] = {FILES: JsonFile}
+    return forms[settings.store_type](settings.config_folder / name)
 
 
 def _make_offsets(config: BrokerConfig, clock: Clock) -> OffsetTable:
     """Make the table of offsets; a broker with light queues has its file under another name."""
-    files = [
-        JsonFile(config.store.config_folder / name)
-        for name in ("consumerOffset.json", "lmqConsumerOffset.json")
+    forms = [
+        table_form(config.store, name) for name in ("consumerOffset.json", "lmqConsumerOffset.json")
     ]
     light = config.store.light_queues
-    return OffsetTable(files[light], clock, other_file=files[not light], light_queues=light)
+    return OffsetTable(forms[light], clock, other_file=forms[not light], light_queues=light)
 
 
 def make_accounts(config: BrokerConfig, clock: Clock) -> AccountFiles | None:

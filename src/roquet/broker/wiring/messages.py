@@ -15,10 +15,9 @@ from roquet.broker.messages.schedule import DelaySchedule
 from roquet.broker.network.fast_fail import FastFail
 from roquet.broker.services.clients.heartbeats import Clients, HeartbeatConfig
 from roquet.broker.services.clients.queue_locks import Locks
-from roquet.broker.wiring.base import make_broker_properties
+from roquet.broker.wiring.base import make_broker_properties, table_form
 from roquet.protocol.hosts import split_addresses
 from roquet.protocol.pop.topics import revive_topic
-from roquet.store.tables.files import JsonFile
 
 if TYPE_CHECKING:
     from roquet.broker.clients.expressions import Expressions
@@ -94,9 +93,9 @@ def make_rows(base: Base) -> WhoMay | None:
 def make_schedule(base: Base, delays: DelayLevels) -> DelaySchedule:
     """Make the delivery of delayed messages."""
     settings = base.config.store
-    file = JsonFile(settings.config_folder / "delayOffset.json")
+    form = table_form(settings, "delayOffset.json")
     every_s = settings.offsets_interval_ms / 1000
-    schedule = DelaySchedule(delays, base.store, file, base.clock, every_s, traffic=base.stats)
+    schedule = DelaySchedule(delays, base.store, form, base.clock, every_s, traffic=base.stats)
     schedule.follow(base.config.schedule)
     base.settings.listen(lambda new, _: schedule.follow(new.schedule))
     return schedule

@@ -206,6 +206,20 @@ def test_closed_connection_takes_its_polls_along() -> None:
     assert not world.polls.wake("t", "g", ALL)
 
 
+def test_release_serves_every_poll_though_its_time_is_not_over() -> None:
+    async def run() -> None:
+        world = World()
+        await world.polls.start()
+        for name, queue_id in (("all", ALL), ("one", 0), ("two", 0)):
+            world.hold(name, queue_id)
+        world.hold("other", group="other")
+        await world.polls.release()
+        assert sorted(world.woken) == ["all", "one", "other", "two"]
+        assert len(world.polls) == 0
+
+    asyncio.run(run())
+
+
 def test_polls_end_in_order_after_many_others_were_woken() -> None:
     async def run() -> None:
         draw = random.Random(7)

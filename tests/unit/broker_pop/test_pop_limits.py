@@ -355,6 +355,7 @@ class Ahead:
 
     def __init__(self) -> None:
         self.at: int | None = None
+        self.is_lowered = False
 
     def position(self, key: Key) -> int | None:
         assert len(key) == 3
@@ -368,7 +369,7 @@ class Ahead:
     def is_set_back(self, key: Key, committed: int) -> bool:
         assert len(key) == 3
         assert committed >= 0
-        return False
+        return self.is_lowered
 
     def forget_offsets(self, key: Key) -> None:
         assert len(key) == 3
@@ -449,3 +450,15 @@ def test_position_that_was_reset_counts_once_and_a_full_table_gives_none() -> No
     assert (it.seen("g", "t", 0), offsets.known) == (9, {"t": 2})
     it.move("g", "t", 0, 5)
     assert (it.seen("g", "t", 0), offsets.known) == (5, {"t": 5})
+
+
+def test_position_that_somebody_lowered_counts_and_the_group_begins_anew() -> None:
+    offsets, it = positions(0, 9)
+    offsets.known["t"] = 2
+    it.passed("g", "t", 0, 8)
+    assert it.begin("g", "t", 0, from_first=True) == (8, False)
+    ahead = cast("Any", it._ahead)
+    for is_lowered in (True, False):
+        ahead.is_lowered = is_lowered
+        assert it.begin("g", "t", 0, from_first=True) == (2, is_lowered)
+        assert ahead.at is None

@@ -54,6 +54,19 @@ def test_offsets_of_a_read_are_those_of_its_records() -> None:
     assert list(offsets_of(store.get("t", 0, 4, 9), 4, "t")) == []
 
 
+def test_offsets_of_a_read_of_a_light_queue_are_those_within_it() -> None:
+    found = [
+        record(
+            *("t", 3, 40 + at),
+            INNER_MULTI_DISPATCH="%LMQ%b,%LMQ%a",
+            INNER_MULTI_QUEUE_OFFSET=f"0,{at}",
+        )
+        for at in (5, 7)
+    ]
+    read = result(GetStatus.FOUND, 8, 9, found)
+    assert list(offsets_of(read, 5, "%LMQ%a")) == [5, 7]
+
+
 @pytest.mark.parametrize("by", ["codes", "filter"])
 def test_queue_has_something_wanted_among_as_many_as_are_looked_at(by: str) -> None:
     store = Queues()

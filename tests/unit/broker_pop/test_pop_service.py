@@ -53,6 +53,20 @@ async def test_pop_goes_from_queue_to_queue_while_there_is_room(tmp_path: Path) 
 
 
 @on_loop
+async def test_redelivered_messages_are_not_counted_as_left_where_there_is_no_room_for_them(
+    tmp_path: Path,
+) -> None:
+    it = World(tmp_path)
+    it.retry()
+    it.store.fill("t", 0, 1)
+    it.store.fill(RETRY, 0, 1, 1, ORIGIN_GROUP="g")
+    got = await it.pop(1)
+    assert (shown(got), got.rest) == ([("t", 0, [0])], 0)
+    got = await it.pop(1)
+    assert (shown(got), got.rest) == ([(RETRY, 0, [0])], 1)
+
+
+@on_loop
 async def test_pop_of_one_queue_takes_from_no_other(tmp_path: Path) -> None:
     it = World(tmp_path)
     it.store.fill("t", 0, 1)

@@ -380,3 +380,20 @@ def test_known_topics_are_marked_as_ordered_once(tmp_path: Path) -> None:
     assert told == [{"a"}]
     ordered = {name for name in ("a", "b1", "c1") if (it := table.get(name)) and it.order}
     assert ordered == {"a", "b1"}
+
+
+@pytest.mark.parametrize("has_lights", [True, False])
+def test_name_of_a_light_queue_is_one_only_where_there_are_light_queues(
+    tmp_path: Path, *, has_lights: bool
+) -> None:
+    table = TopicTable(
+        JsonFile(tmp_path / "topics.json"),
+        TopicTableConfig(cluster="c", broker_name="b"),
+        FakeClock(NOW_MS),
+        light_queues=has_lights,
+    )
+    assert table.has_light_queues is has_lights
+    light = [table.is_light(name) for name in ("%LMQ%a", "LMQ", "a")]
+    assert light == [has_lights, False, False]
+    assert (table.get("%LMQ%a") is not None) is has_lights
+    assert table.get("a") is None

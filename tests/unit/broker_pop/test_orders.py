@@ -70,6 +70,22 @@ def test_file_of_batches_is_written_and_read_as_java_does() -> None:
     assert decode_orders(_FILES["empty"], size_max=1 << 20) == {}
 
 
+def test_batch_that_is_settled_in_part_is_in_flight_for_the_rest_of_it(tmp_path: Path) -> None:
+    clock = FakeClock()
+    orders = PopOrders(JsonFile(tmp_path / "orders.json"), clock)
+    given: dict[str, Any] = {"pop_time_ms": clock.now_ms(), "attempt_id": None}
+    for offsets, acked, waits in (
+        ((4, 5, 6), {5, 6, 9}, True),
+        ((4, 5, 6), {4, 6}, True),
+        ((4, 5, 6), {4, 5, 6}, False),
+        ((4,), {3, 5}, True),
+    ):
+        orders.popped(KEY, offsets, invisible_ms=1000, acked=acked, **given)
+        assert orders.acked(KEY) == {at for at in acked if at >= offsets[0]}
+        assert orders.is_blocked(KEY, None) is waits
+        orders.clear(KEY)
+
+
 @pytest.mark.parametrize(
     "text", ['{"table":{"T@g":{"x":{}}}}', '{"table":{"T@g":{"0":{"o":%s}}}}' % ([0] * 65)]
 )

@@ -46,6 +46,18 @@ def test_bytes_are_those_of_acks_and_of_the_names_of_their_groups() -> None:
     assert (len(strays), strays.bytes, strays.pushed_out) == (0, 0, 1)
 
 
+def test_what_was_cleared_has_no_say_in_what_is_pushed_out() -> None:
+    strays = StrayAcks()
+    for number in range(5):
+        strays.add(key("flood"), number, 1000)
+    strays.clear()
+    strays.add(key(), 0, 1000)
+    strays.add(key("U"), 0, 1000)
+    strays.add(key("U"), 1, 1000)
+    strays._push_out()
+    assert (len(strays), strays.pop(key(), 0), strays.pop(key("U"), 1)) == (2, True, True)
+
+
 def test_a_flood_pushes_out_its_own_and_the_oldest_first() -> None:
     strays = StrayAcks(bytes_max=100 * ACK_BYTES + 30 * GROUP_BYTES)
     for number in range(20):

@@ -27,6 +27,7 @@ from roquet.protocol.messages.recall_handle import RecallHandle
 from roquet.service.metrics import Metrics
 from roquet.store.results import Draft, PutResult, PutStatus, StoreFault
 from roquet.store.tables.files import JsonFile
+from roquet.store.timer_wheel import drop_wheel
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -380,6 +381,10 @@ class Wheel:
     def distribution(self, bounds_ms: list[int]) -> list[int]:
         return [bound // 1000 for bound in bounds_ms]
 
+    def recount(self, below: int) -> list[tuple[str, int, int]]:
+        self.said.append(f"recount {below}")
+        return []
+
 
 class Service:
     """The timers of a broker over such a wheel."""
@@ -609,3 +614,36 @@ def test_wheel_that_cannot_be_saved_stops_no_broker(
         assert "was not saved" in caplog.text
 
     asyncio.run(run())
+
+
+def test_counts_are_checked_so_long_after_the_start_and_the_last_check_at_the_earliest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours = ";".join(f"{hour:02d}" for hour in range(24))
+
+    async def run() -> None:
+        service = Service(tmp_path, monkeypatch, check_when=hours, check_below=7)
+        await service.it.start()
+        service.wheel.said.clear()
+        for wait_ms, checks in ((module.CHECK_PAUSE_MS, 0), (1, 1), (module.CHECK_PAUSE_MS, 1)):
+            await service.clock.advance(wait_ms / 1000)
+            await service.it.check()
+            assert service.wheel.said == ["recount 7"] * checks
+        await service.clock.advance(0.001)
+        await service.it.check()
+        await service.it.check()
+        assert service.wheel.said == ["recount 7"] * 2
+        await service.it.stop()
+
+    asyncio.run(run())
+
+
+def test_files_of_a_wheel_that_is_given_up_are_deleted_and_no_others(tmp_path: Path) -> None:
+    (tmp_path / "timerlog").mkdir()
+    gone = ["timerwheel", "timerwheel.52", "timerwheel.0", "timerlog/00000000000000000000"]
+    for name in (*gone, "timermetrics", "timercheck"):
+        (tmp_path / name).write_bytes(b"x")
+    for _ in range(2):
+        drop_wheel(tmp_path)
+        left = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
+        assert left == ["timercheck", "timermetrics"]

@@ -119,6 +119,7 @@ RUN_BY = {
     "docs/guide/first-steps.md": "tests/unit/cli/test_reader_blocks.py",
     "docs/guide/backup.md": "tests/unit/cli/test_backup_guide.py",
     "docs/guide/console.md": "tests/unit/cli/test_console_command.py",
+    "docs/guide/migration.md": "tests/interop/test_migration_guide.py",
     "docs/guide/pipeline.md": "tests/spark/test_spark_guide.py",
     "docs/guide/production.md": "tests/unit/deploy/test_units_served.py",
     "docs/guide/relay.md": "tests/unit/relay/test_relay_guide.py",

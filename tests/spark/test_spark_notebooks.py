@@ -15,12 +15,13 @@ from demo.flights import departures
 from matplotlib import pyplot as plt
 
 from roquet.client import Message, MessageQueue, connect
-from spark_harness import Running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+
+    from spark_harness import Running
 
 pytest_plugins = ["spark_harness"]
 pytestmark = pytest.mark.spark
@@ -93,11 +94,11 @@ def test_lag_of_groups_over_time(running: Running, cells: Any) -> None:
 
 
 def test_totals_of_the_example_count_an_order_once_and_its_stream_goes_on(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert spark.getActiveSession() is not None
-    # Its topic is `orders`, which other tests have too.
-    alone = Running(tmp_path / "cluster")
+    # A cluster of its own: its topic is `orders`, which other tests have too.
+    alone = type(running)(tmp_path / "cluster")
     alone.start()
     try:
         monkeypatch.setenv("ROQUET_NAME_SERVERS", alone.name_servers)

@@ -16,12 +16,9 @@ def micro_batches(
     spark: SparkSession, servers: str, topic: str, folder: Path, **options: str
 ) -> list[int]:
     """Run an AvailableNow query into `folder`/out; return how many rows its micro-batches read."""
-    given = {
-        "nameServers": servers,
-        "subscribe": topic,
-        "startingOffsets": "earliest",
-        **options,
-    }
+    given = {"nameServers": servers, "subscribe": topic, **options}
+    if "startingTimestamp" not in options:
+        given.setdefault("startingOffsets", "earliest")
     counts: list[int] = []
 
     def run() -> None:

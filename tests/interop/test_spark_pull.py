@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from interop_world import messages
 from roquet.base.errors import Refused, UsageError
 from roquet.spark.meta import MetaReader
 from roquet.spark.options import MetaOptions, SourceOptions
 from roquet.spark.reading.batch import BatchReader
+from roquet.spark.reading.stream import StreamReader
 
 if TYPE_CHECKING:
     from interop_world import World
@@ -48,3 +51,21 @@ def test_rows_are_chosen_by_the_broker(
     assert sum(int(str(row[4])) for row in rows) == 40
     offsets = MetaOptions.parse({"nameServers": side.namesrv, "table": "groups"})
     assert all(len(row) == 8 for row in MetaReader(offsets).rows())
+
+
+@pytest.mark.parametrize("name", ["java", "ours"])
+def test_lag_of_a_stream_is_shown_by_the_tool_of_either_broker(world: World, name: str) -> None:
+    side = world.java if name == "java" else world.ours
+    topic, group = world.topic(f"SparkLag-{name}", side), f"spark_lag_{name}"
+    world.driver.send(side.namesrv, topic, messages(20, seed=96))
+    given = {"nameServers": side.namesrv, "subscribe": topic, "startingOffsets": "earliest"}
+    reader = StreamReader(SourceOptions.parse({**given, "reportGroup": group}, streaming=True))
+    try:
+        end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(8))
+        # Spark asks again when those are done.
+        reader.latestOffset(end, ReadMaxRows(100))
+    finally:
+        reader.stop()
+    shown = world.driver.mqadmin("consumerProgress", "-n", side.namesrv, "-g", group)
+    assert topic in shown
+    assert re.search(r"Diff Total: 12\b", shown), shown

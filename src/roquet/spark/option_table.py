@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from typing import TYPE_CHECKING, Final
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from roquet.base.errors import UsageError
 
@@ -57,6 +59,11 @@ class Option:
 
 
 Table = tuple[Option, ...]
+
+TIME_MAX: Final = 2**62
+"""Unix milliseconds."""
+_DURATION: Final = re.compile(r"([0-9]{1,12}) ?(ms|s|m|h)?")
+_UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 
 
 def _number(name: str, default: str, doc: str, low: int = 1, high: int = 2**62) -> Option:
@@ -143,7 +150,17 @@ SOURCE: Final[Table] = (
         "`latest`",
         "batch only, same JSON; the end is not part of the range; queues not named: latest",
     ),
-    *_TIMES,
+    _text(
+        "startingTimestamp",
+        "",
+        'Unix milliseconds by store time: from here on; or JSON `{"topic": 1700000000000}`, topics'
+        " not named: earliest",
+    ),
+    _text(
+        "endingTimestamp",
+        "",
+        "Unix milliseconds by store time: before this; or JSON as above, topics not named: latest",
+    ),
     _number(
         "maxOffsetsPerTrigger",
         "",
@@ -155,6 +172,17 @@ SOURCE: Final[Table] = (
         "",
         "stored bytes of a micro-batch, by the mean size of messages at its beginning; instead of"
         " maxOffsetsPerTrigger",
+    ),
+    _number(
+        "minOffsetsPerTrigger",
+        "",
+        "stream: a micro-batch waits until so many offsets are there, but for `maxTriggerDelay` at"
+        " most; not with Trigger.AvailableNow and Trigger.Once",
+    ),
+    _text(
+        "maxTriggerDelay",
+        "15m",
+        "how long messages wait for `minOffsetsPerTrigger`: `500ms`, `30s`, `15m`, `2h`",
     ),
     *_SPLIT,
     _number("maxRecordsPerPartition", "", "offsets of one task at most"),
@@ -168,6 +196,12 @@ SOURCE: Final[Table] = (
     _flag("pushdown", "false", "batch: take filters from Spark, whose conf has to allow it"),
     _text("metricsPath", "", "stream: a folder of the driver for progress.jsonl and lag.prom"),
     _text("group", "TOOLS_CONSUMER", "the group that brokers see; nothing is committed to it"),
+    _text(
+        "reportGroup",
+        "",
+        "stream: a consumer group of its own to which the driver commits what micro-batches have"
+        " read, so that every tool shows the lag; a stream never reads it back",
+    ),
 )
 LOG: Final[Table] = (
     _text(
@@ -287,6 +321,38 @@ class Given:
                 f" {option.high}"
             )
         return int(value)
+
+    def milliseconds(self, name: str) -> int:
+        """Return a length of time: a number with ms, s, m or h; bare, milliseconds.
+
+        Raises UsageError.
+        """
+        value = self.text(name) or self._table[name.lower()].default
+        found = _DURATION.fullmatch(value)
+        if found is None:
+            raise UsageError(f"{name} = {value[:80]!r}: must be a time as 500ms, 30s, 15m or 2h")
+        return int(found[1]) * _UNITS[found[2] or "ms"]
+
+    def timestamps(self, name: str) -> int | dict[str, int] | None:
+        """Return Unix milliseconds, or those of topics from a JSON object. Raises UsageError."""
+        value = self.text(name)
+        if value is None:
+            return None
+        if not value.startswith("{"):
+            return self.number(name)
+        try:
+            source: Any = json.loads(value)
+        except ValueError as error:
+            raise UsageError(f"{name} is no JSON: {error}") from error
+        found = cast("dict[str, object]", source)
+        for topic, time in found.items():
+            if not isinstance(time, int) or isinstance(time, bool) or not 0 <= time <= TIME_MAX:
+                raise UsageError(
+                    f"{name}: {topic[:80]!r} has {str(time)[:80]!r}; must be Unix milliseconds"
+                )
+        if not found:
+            raise UsageError(f"{name} names no topic")
+        return cast("dict[str, int]", found)
 
     def flag(self, name: str) -> bool:
         """Return true or false. Raises UsageError."""

@@ -57,6 +57,12 @@ class Position:
     default: int
     offsets: Offsets = dataclasses.field(default_factory=dict[QueueKey, int])
     timestamp_ms: int | None = None
+    timestamps: Mapping[str, int] = dataclasses.field(default_factory=dict[str, int])
+    """Of some topics, Unix milliseconds; others are read by `default`."""
+
+    def time_of(self, topic: str) -> int | None:
+        """Return the time at which a topic begins or ends, None: it is not given by time."""
+        return self.timestamps.get(topic, self.timestamp_ms)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +78,10 @@ class Topics:
         if self.queues:
             return queue in self.queues
         return queue.topic in self.names or self.matches(queue.topic)
+
+    def names_topic(self, topic: str) -> bool:
+        """Whether queues of a topic may be among those that are read."""
+        return any(it.topic == topic for it in self.queues) or self.has(QueueKey(topic, "", 0))
 
     def matches(self, topic: str) -> bool:
         """Whether the pattern means a topic, no pattern any; system topics have to be named."""
@@ -92,6 +102,11 @@ class SourceOptions:
     ending: Position = dataclasses.field(default_factory=lambda: Position(default=LATEST))
     rows_per_trigger: int | None = None
     bytes_per_trigger: int | None = None
+    rows_min_per_trigger: int | None = None
+    """A micro-batch waits for so many, at most `trigger_delay_s` seconds."""
+    trigger_delay_s: float = 900.0
+    report_group: str | None = None
+    """Is told how far a stream is."""
     partitions_min: int | None = None
     rows_per_partition: int | None = None
     bytes_per_batch: int = BATCH_BYTES
@@ -116,14 +131,18 @@ class SourceOptions:
         both = ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
         if all(options.text(name) is not None for name in both):
             raise UsageError(f"give one of {' and '.join(both)}")
+        topics = _topics(options)
         return cls(
             wire=_wire(options),
-            topics=_topics(options),
+            topics=topics,
             columns=_columns(options),
-            starting=_position(options, "starting"),
-            ending=_position(options, "ending") or Position(default=LATEST),
+            starting=_position(options, "starting", topics),
+            ending=_position(options, "ending", topics) or Position(default=LATEST),
             rows_per_trigger=options.number("maxOffsetsPerTrigger"),
             bytes_per_trigger=options.number("maxBytesPerTrigger"),
+            rows_min_per_trigger=_rows_min(options),
+            trigger_delay_s=options.milliseconds("maxTriggerDelay") / 1000,
+            report_group=_report_group(options),
             partitions_min=options.number("minPartitions"),
             rows_per_partition=options.number("maxRecordsPerPartition"),
             bytes_per_batch=options.number("maxBytesPerBatch") or BATCH_BYTES,
@@ -376,15 +395,20 @@ def _pattern(options: Given) -> str | None:
     return value
 
 
-def _position(options: Given, which: str) -> Position | None:
+def _position(options: Given, which: str, topics: Topics) -> Position | None:
     """Read where to begin or end: a timestamp, else earliest, latest or offsets."""
-    timestamp = options.number(f"{which}Timestamp")
+    times = options.timestamps(f"{which}Timestamp")
     text = options.text(f"{which}Offsets")
-    if timestamp is not None and text is not None:
+    if times is not None and text is not None:
         raise UsageError(f"give one of {which}Timestamp and {which}Offsets")
     otherwise = EARLIEST if which == "starting" else LATEST
-    if timestamp is not None:
-        return Position(default=otherwise, timestamp_ms=timestamp)
+    if isinstance(times, int):
+        return Position(default=otherwise, timestamp_ms=times)
+    if times is not None:
+        for topic in times:
+            if not topics.names_topic(topic):
+                raise UsageError(f"{which}Timestamp: topic {topic[:80]!r} is not read")
+        return Position(default=otherwise, timestamps=times)
     if text is None:
         return None
     if text.lower() in {"earliest", "latest"}:
@@ -395,6 +419,25 @@ def _position(options: Given, which: str) -> Position | None:
     if which == "ending" and EARLIEST in offsets.values():
         raise UsageError("endingOffsets: -2 (earliest) would read nothing")
     return Position(default=otherwise, offsets=offsets)
+
+
+def _rows_min(options: Given) -> int | None:
+    found, most = options.number("minOffsetsPerTrigger"), options.number("maxOffsetsPerTrigger")
+    if found is not None and most is not None and found > most:
+        raise UsageError(f"minOffsetsPerTrigger = {found} is above maxOffsetsPerTrigger = {most}")
+    return found
+
+
+def _report_group(options: Given) -> str | None:
+    text = options.text("reportGroup") or None
+    if text is None:
+        return None
+    wrong = names.check_group(text)
+    if wrong is None and (names.is_system_group(text) or text == DEFAULT_GROUP):
+        wrong = "it is a group of the brokers' own"
+    if wrong is not None:
+        raise UsageError(f"reportGroup = {text[:80]!r}: {wrong}")
+    return text
 
 
 def _columns(options: Given) -> tuple[str, ...]:

@@ -72,6 +72,8 @@ SHOWN_BY: dict[str, dict[str, str]] = {
         "endingTimestamp": f"{HERE}::test_batch_obeys_end_size_of_tasks_and_columns",
         "maxOffsetsPerTrigger": f"{SOURCE}::test_stream_goes_on_where_it_stopped",
         "maxBytesPerTrigger": f"{SOURCE}::test_a_stream_tells_its_lag",
+        "minOffsetsPerTrigger": GATHERED,
+        "maxTriggerDelay": GATHERED,
         "minPartitions": f"{SOURCE}::test_batch_is_split_and_reads_each_row_once",
         "maxBytesPerBatch": (
             f"{READERS}::test_bodies_that_grow_when_unpacked_stay_within_the_bytes_of_a_batch"
@@ -86,6 +88,7 @@ SHOWN_BY: dict[str, dict[str, str]] = {
         "pushdown": f"{SOURCE}::test_filters_are_pushed_down_when_asked_for",
         "metricsPath": f"{SOURCE}::test_a_stream_tells_its_lag",
         "group": f"{HERE}::test_group_is_the_one_that_pulls_name",
+        "reportGroup": f"{DOORS}::test_group_has_the_offsets_of_a_query_at_its_end",
     },
     "LOG": {
         "path": f"{LOG_FILES}::test_every_record_of_a_stopped_store_comes_once_in_order",

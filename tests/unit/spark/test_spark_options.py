@@ -65,6 +65,33 @@ def test_every_option_has_its_effect() -> None:
     assert ddl(options.columns) == "`queueId` int, `body` binary"
 
 
+def test_times_of_topics_leave_others_where_they_are_by_default() -> None:
+    given = {"subscribe": "orders,bills", "startingTimestamp": '{"orders": 5}'}
+    options = parse(**given, endingTimestamp='{"bills": 7}')
+    assert options.starting is not None
+    assert (options.starting.time_of("orders"), options.starting.time_of("bills")) == (5, None)
+    assert options.starting.default == EARLIEST
+    assert (options.ending.time_of("orders"), options.ending.time_of("bills")) == (None, 7)
+    assert options.ending.default == LATEST
+    by_pattern = {"subscribe": "", "subscribePattern": "or.*", "startingTimestamp": '{"orders":5}'}
+    assert parse(**by_pattern).starting == options.starting
+    queues = {
+        "subscribe": "",
+        "assign": '{"orders":{"b":[1]}}',
+        "startingTimestamp": '{"orders":5}',
+    }
+    assert parse(**queues).starting == options.starting
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("250", 0.25), ("250ms", 0.25), ("30 s", 30), ("15m", 900), ("2h", 7200), ("0s", 0)],
+)
+def test_delay_is_a_number_with_a_unit(text: str, seconds: float) -> None:
+    assert parse(maxTriggerDelay=text).trigger_delay_s == seconds
+    assert parse().trigger_delay_s == 900
+
+
 def test_body_and_properties_can_be_left_out() -> None:
     columns = parse(includeBody="false", includeHeaders="false").columns
     assert set(COLUMNS) - set(columns) == {"body", "properties"}
@@ -98,6 +125,22 @@ def test_body_and_properties_can_be_left_out() -> None:
         ({"maxBytesPerTrigger": "5", "maxOffsetsPerTrigger": "5"}, "one of"),
         ({"maxBytesPerBatch": "1"}, "from 65536"),
         ({"pushdown": "yes"}, "true or false"),
+        ({"startingTimestamp": "-1"}, "whole number"),
+        ({"startingTimestamp": "{"}, "startingTimestamp is no JSON"),
+        ({"startingTimestamp": "{}"}, "names no topic"),
+        ({"startingTimestamp": '{"orders": "1"}'}, "'orders' has '1'; must be Unix milliseconds"),
+        ({"startingTimestamp": '{"orders": -1}'}, "must be Unix milliseconds"),
+        ({"startingTimestamp": '{"orders": true}'}, "must be Unix milliseconds"),
+        ({"endingTimestamp": '{"bills": 1}'}, "endingTimestamp: topic 'bills' is not read"),
+        ({"startingOffsets": "latest", "startingTimestamp": '{"orders": 1}'}, "one of"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "9 is above max"),
+        ({"minOffsetsPerTrigger": "0"}, "from 1"),
+        ({"maxTriggerDelay": "soon"}, "500ms, 30s, 15m or 2h"),
+        ({"maxTriggerDelay": "1d"}, "500ms, 30s, 15m or 2h"),
+        ({"reportGroup": "a b"}, "reportGroup"),
+        ({"reportGroup": "CID_RMQ_SYS_TRANS"}, "brokers' own"),
+        ({"reportGroup": "TOOLS_CONSUMER"}, "brokers' own"),
+        ({"credentials": "north/1"}, "a name has letters"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, str], words: str) -> None:

@@ -62,6 +62,14 @@ def test_position_by_time_is_what_the_broker_finds_within_the_bounds(
     assert known.asked == [(FAR, 0, ADDRESSES["b1"])]
 
 
+def test_position_by_time_of_a_topic_leaves_other_topics_to_the_default() -> None:
+    other = QueueKey("u", "b1", 0)
+    known = Asked({FAR: Bounds(5, 10), other: Bounds(2, 4)}, 8)
+    position = Position(default=EARLIEST, timestamps={FAR.topic: 77})
+    assert planning.resolve(position, seen(known), known) == {FAR: 8, other: 2}
+    assert known.asked == [(FAR, 77, ADDRESSES["b1"])]
+
+
 def test_position_by_time_asks_nothing_about_an_empty_queue() -> None:
     known = Asked({A: Bounds(5, 5)}, 3)
     assert planning.resolve(Position(default=LATEST, timestamp_ms=9), seen(known), known) == {A: 5}

@@ -215,6 +215,11 @@ class Metadata:
         self._connections = connections or Connections(wire)
         self._admin = _admin(wire.name_servers)
 
+    @property
+    def transport(self) -> Connections:
+        """What it asks by."""
+        return self._connections
+
     def close(self) -> None:
         """Close the connections."""
         self._connections.close()

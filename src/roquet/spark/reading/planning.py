@@ -54,7 +54,8 @@ def uncollected() -> Generator[None]:
 
 def resolve(position: Position, view: View, metadata: Metadata) -> Offsets:
     """Return the offset of each queue for a position."""
-    if position.timestamp_ms is None and not position.offsets and position.default == EARLIEST:
+    by_time = position.timestamp_ms is not None or position.timestamps
+    if not by_time and not position.offsets and position.default == EARLIEST:
         return {queue: bounds.low for queue, bounds in view.bounds.items()}
     return {
         queue: _resolve(position, queue, bounds, view, metadata)
@@ -65,11 +66,12 @@ def resolve(position: Position, view: View, metadata: Metadata) -> Offsets:
 def _resolve(
     position: Position, queue: QueueKey, bounds: Bounds, view: View, metadata: Metadata
 ) -> int:
-    if position.timestamp_ms is not None:
+    time_ms = position.time_of(queue.topic)
+    if time_ms is not None:
         if bounds.high == bounds.low:
             return bounds.high
         addresses = view.addresses[queue.broker]
-        found = metadata.offset_at(queue, position.timestamp_ms, addresses)
+        found = metadata.offset_at(queue, time_ms, addresses)
         return min(max(found, bounds.low), bounds.high)
     value = position.offsets.get(queue, position.default)
     if value == EARLIEST:

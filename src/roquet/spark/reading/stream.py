@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
@@ -43,6 +44,8 @@ from roquet.spark.reading.marks import Reach
 from roquet.spark.reading.presence import Need, settled
 from roquet.spark.reading.progress import Progress
 from roquet.spark.reading.sizes import Sizes
+from roquet.spark.streaming.gathering import Gathering
+from roquet.spark.streaming.reporting import GroupReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -70,6 +73,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._sizes = Sizes(self._sample)
         folder = options.metrics_path
         self._progress = None if folder is None else Progress(folder, SystemClock())
+        self._gathering = Gathering(options.rows_min_per_trigger, options.trigger_delay_s)
+        group = options.report_group
+        self._report = None if group is None else GroupReport(group)
 
     @override
     @planning.uncollected()
@@ -92,7 +98,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows, size = self._options.rows_per_trigger, self._options.bytes_per_trigger
         if rows is not None:
             return ReadMaxRows(rows)
-        return ReadAllAvailable() if size is None else ReadMaxBytes(size)
+        if size is not None:
+            return ReadMaxBytes(size)
+        least = self._options.rows_min_per_trigger
+        # To be told from what Trigger.Once asks for.
+        return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     @override
     @planning.uncollected()
@@ -104,6 +114,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._freezes = False
             self._frozen = {queue: it.high for queue, it in view.bounds.items()}
         self._check_gone(begin, view)
+        if self._report is not None:
+            # Spark asks for an end when everything before its start is done.
+            self._report.done(begin, view, self._known().transport)
         anew = planning.judged(
             reach, view, self._known(), options.group, fail_on_data_loss=options.fail_on_data_loss
         )
@@ -111,6 +124,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._progress.lag(begin, view.bounds)
             if anew:
                 self._progress.begun_anew(anew)
+        if not anew and self._waits(begin, view, limit):
+            self._planned = (start, view)
+            return start
         end = self._end({q: it for q, it in begin.items() if q not in anew}, view, limit)
         # Entered at their beginning, as new queues are, and read from the next micro-batch on.
         end |= {queue: view.bounds[queue].low for queue in anew}
@@ -179,6 +195,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, Any]:
         # Tasks read by the options alone.
         return {"_options": self._options, "_metadata": None, "_recent": [], "_planned": None}
+
+    def _waits(self, begin: Offsets, view: View, limit: ReadLimit) -> bool:
+        """Whether what is there is left for a later micro-batch; what has an end waits for none."""
+        if self._frozen is not None or isinstance(limit, ReadAllAvailable):
+            return False
+        waiting = sum(
+            bounds.high - min(max(begin.get(queue, 0), bounds.low), bounds.high)
+            for queue, bounds in view.bounds.items()
+        )
+        return self._gathering.waits(waiting)
 
     def _end(self, begin: Mapping[QueueKey, int], view: View, limit: ReadLimit) -> Offsets:
         """Return how far to read, within the limit; queues that are new enter at their minimum."""

@@ -161,7 +161,8 @@ def halves_end_as_their_producer_says(world: ProxyWorld, make: str) -> None:
         if end != "rollback":
             wanted.append(asked["id"])
     came = peer.push(topic, group, 2, linger_s=2)
-    assert [one["id"] for one in came] == wanted
+    # They may lie in different queues.
+    assert sorted(one["id"] for one in came) == sorted(wanted)
     # The one that nobody ended, and it alone, was asked for.
     assert set(peer.ask("checked", topic=topic, check="commit")) == {wanted[1]}
 

@@ -31,7 +31,7 @@ from roquet.broker.wiring.duties import RoleDoor, make_duties
 from roquet.broker.wiring.fronts.administration import make_administration
 from roquet.broker.wiring.fronts.remoting import make_adapters
 from roquet.broker.wiring.fronts.services import make_services
-from roquet.broker.wiring.fronts.wrappers import make_fronts
+from roquet.broker.wiring.fronts.wrappers import make_fronts, with_light
 from roquet.broker.wiring.light import make_light_service
 from roquet.broker.wiring.messages import (
     make_admission,
@@ -173,7 +173,7 @@ def build(
     )
     app = duties.of(App(parts, base.clock, duties.role.duties))
     seen = (base.store, base.metadata, base.health, path, base.state, pair, services)
-    fronts = (local.operations, local, duties)
+    fronts = (local.operations, with_light(local, base, light, answers), duties)
     return Broker(app, base.identity, listeners, routers[0], routes, *seen, *fronts)
 
 

@@ -32,6 +32,7 @@ from roquet.proxy.rules.methods import (
 from roquet.proxy.rules.signature import signed_of
 from roquet.proxy.services.clients import Sessions
 from roquet.proxy.services.consume import Consuming
+from roquet.proxy.services.lights import Lights
 from roquet.proxy.services.produce import Producing
 from roquet.proxy.services.public import (
     CHECK,
@@ -43,6 +44,7 @@ from roquet.proxy.services.public import (
 )
 from roquet.proxy.services.renew import Renewals
 from roquet.proxy.services.routes import Routes
+from roquet.proxy.services.settle import Settlements
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
@@ -82,8 +84,9 @@ class Front:
         self._rules = rules
         self.routes = Routes(broker, rules)
         self.sessions = Sessions(broker, self.routes, rules)
-        self.renewals = Renewals(broker, self.routes, rules)
+        self.renewals = Renewals(broker, self.routes, Settlements(broker), rules)
         self._consuming = Consuming(broker, self.routes, self.sessions, self.renewals, rules)
+        lights = Lights(broker, self.sessions, rules)
         producing = Producing(broker, self.routes, rules)
         self._health = Health()
         self._types = pb.methods()
@@ -98,6 +101,7 @@ class Front:
             "ForwardMessageToDeadLetterQueue": self._consuming.forward,
             "Heartbeat": self.sessions.heartbeat,
             "NotifyClientTermination": self.sessions.terminate,
+            "SyncLiteSubscription": lights.sync,
         }
         assert self._handlers.keys() == FAMILIES.keys(), "every method has a family"
         self._under_way: collections.Counter[Family] = collections.Counter()

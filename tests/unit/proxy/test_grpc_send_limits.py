@@ -103,7 +103,7 @@ CASES: list[tuple[str, Callable[[], Any], Code]] = [
     ("FIFO to MIXED", lambda: message("Mixed", message_group="g"), OK),
     ("priority to NORMAL", lambda: urgent(1), Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
     ("negative priority", lambda: urgent(-1), Code.BAD_REQUEST),
-    ("lite topic", lambda: message(lite_topic="l"), Code.UNSUPPORTED),
+    ("lite topic", lambda: message(lite_topic="l"), Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
 ]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from roquet.acl.rights import RequestGuard
     from roquet.base.clock import Clock
+    from roquet.broker.operations.light import LightOperations
     from roquet.broker.operations.table import Operations
     from roquet.broker.pop.waits import PopWaits
     from roquet.broker.services.clients.heartbeats import Clients
@@ -29,3 +30,5 @@ class LocalBroker:
     """Knows whose signature is good; None where nobody needs an account."""
     clock: Clock
     metrics: Metrics
+    light: LightOperations | None = None
+    """What is done with light topics."""

@@ -61,6 +61,7 @@ class LightParts:
     polls: PopPolls
     upkeep: LightUpkeep
     store: LightQueueStore
+    pops: LightPops
     acks: LightAcks
     adapter: LightPopAdapter
 
@@ -130,8 +131,8 @@ def make_light(
     )
     if base.config.store.has_light_queues:
         base.store.on_arrivals(events.arrived)
-    found = (facts, subscriptions, events, orders, alarms, polls, upkeep, store, acks, adapter)
-    parts = LightParts(*found)
+    found = (facts, subscriptions, events, orders, alarms, polls, upkeep, store)
+    parts = LightParts(*found, pops, acks, adapter)
     _watch(base, parts)
     base.settings.listen(lambda new, _: parts.follow(new.light_topics, new.pop))
     return parts

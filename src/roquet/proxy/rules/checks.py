@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from roquet.proxy.rules.limits import ProxyLimits
 
+_LIGHT_NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _DELAYS = (props.DELAY, props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS, props.TIMER_DELIVER_MS)
 
 
@@ -83,6 +85,19 @@ def check_message_group(group: str, rules: ProxyLimits) -> None:
     raise Rejected(Code.ILLEGAL_MESSAGE_GROUP, text)
 
 
+def check_light(name: str, rules: ProxyLimits) -> None:
+    """Raise Rejected for what is no name of a lite topic."""
+    if not name.strip():
+        text = "lite topic cannot be the char sequence of whitespace"
+    elif len(name.encode()) > rules.light_bytes_max:
+        text = f"lite topic exceed the max size {rules.light_bytes_max}"
+    elif not _LIGHT_NAME.fullmatch(name):
+        text = "lite topic can only contain alphanumeric characters, hyphens(-), and underscores(_)"
+    else:
+        return
+    raise Rejected(Code.ILLEGAL_LITE_TOPIC, text)
+
+
 def check_properties(
     properties: Mapping[str, str], tag: str, keys: Sequence[str], rules: ProxyLimits
 ) -> None:
@@ -150,7 +165,9 @@ def message_type(properties: Mapping[str, str]) -> str:
         return "DELAY"
     if props.SHARDING_KEY in properties:
         return "FIFO"
-    return "PRIORITY" if props.PRIORITY in properties else "NORMAL"
+    if props.PRIORITY in properties:
+        return "PRIORITY"
+    return "LITE" if props.LITE_TOPIC in properties else "NORMAL"
 
 
 def check_type(topic_type: str, properties: Mapping[str, str]) -> None:

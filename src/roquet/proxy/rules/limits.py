@@ -104,6 +104,13 @@ class ProxyLimits:
         "maxUserPropertySize", 16 * 1024, "Keys and values, tag and keys.", low=0
     )
     group_bytes_max: int = setting("maxMessageGroupSize", 64, "A message group is shorter.", low=0)
+    light_bytes_max: int = setting("maxLiteTopicSize", 64, "Name of a lite topic.", low=1)
+    light_renewed_max: int = setting(
+        "maxLiteRenewNumPerChannel", 100, "Unsettled messages of a lite consumer.", low=0
+    )
+    light_sync_rate: int = setting(
+        "maxSyncLiteSubscriptionRate", 5000, "Additions to lite subscriptions in a second.", low=1
+    )
     delay_max_ms: int = setting(
         "maxDelayTimeMills", 86_400_000, "Longest delay; 0 for no limit.", unit="ms", low=0
     )

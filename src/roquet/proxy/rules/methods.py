@@ -39,6 +39,7 @@ FAMILIES = {
     "ForwardMessageToDeadLetterQueue": Family.CONSUMER,
     "Heartbeat": Family.CLIENT,
     "NotifyClientTermination": Family.CLIENT,
+    "SyncLiteSubscription": Family.CLIENT,
     "EndTransaction": Family.TRANSACTION,
 }
 """Methods with one answer that are served."""

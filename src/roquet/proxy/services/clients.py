@@ -21,6 +21,7 @@ from roquet.proxy.rules.checks import check_group, check_topic
 from roquet.proxy.rules.codes import Code, Rejected
 from roquet.proxy.services.convert import message_of, set_millis
 from roquet.proxy.services.produce import transaction_id
+from roquet.proxy.services.settle import check_bound, light_of, told_quota
 from roquet.remoting.connections.connection import KEYS
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PRODUCER, PUSH, SIMPLE, LITE_PUSH, LITE_SIMPLE = 1, 2, 3, 5, 6
-CONSUMERS = frozenset({PUSH, SIMPLE})
+CONSUMERS = frozenset({PUSH, SIMPLE, LITE_PUSH})
+PUSHED = frozenset({PUSH, LITE_PUSH})
+"""Consumers whose messages are kept invisible while they work on them."""
 SQL = 2
 TOPICS_MAX = 2_000
 IDLE_MS = 120_000
@@ -132,6 +135,7 @@ class Sessions:
         self._counts: collections.Counter[str] = collections.Counter()
         """Sessions by account."""
         self._listeners: list[Callable[[Session], None]] = []
+        self._of_streams: list[Callable[[Session], None]] = []
 
     def __len__(self) -> int:
         return len(self._known)
@@ -144,9 +148,17 @@ class Sessions:
         """Have `listener(session)` called for each client that has gone."""
         self._listeners.append(listener)
 
+    def listen_streams(self, listener: Callable[[Session], None]) -> None:
+        """Have `listener(session)` called for each client whose stream has ended."""
+        self._of_streams.append(listener)
+
+    def known(self, context: Context) -> Session | None:
+        """Return the client of a call that was made before, None when it has gone."""
+        return self._known.get((context.access_key, context.client_id))
+
     def find(self, context: Context) -> Session | None:
         """Return the client that calls, None when it has shown no settings."""
-        session = self._known.get((context.access_key, context.client_id))
+        session = self.known(context)
         if session is not None:
             session.seen_ms = self._broker.clock.steady_ms()
         return session
@@ -166,7 +178,7 @@ class Sessions:
         if settings.WhichOneof("pub_sub") is None:
             text = "there is no publishing or subscription data in settings"
             raise Rejected(Code.BAD_REQUEST, text)
-        known = self._known.get((context.access_key, context.client_id))
+        known = self.known(context)
         before = None if known is None else known.shape
         session = self._shown(context, settings)
         session.stream = stream
@@ -190,6 +202,11 @@ class Sessions:
         session = self.find(context)
         if session is not None and session.stream is stream:
             session.stream = None
+            self._stream_ended(session)
+
+    def _stream_ended(self, session: Session) -> None:
+        for listener in self._of_streams:
+            listener(session)
 
     def _shown(self, context: Context, settings: Any) -> Session:
         """Return the session of a client, made anew or changed by its settings."""
@@ -226,6 +243,10 @@ class Sessions:
             self._routes.topic(context, topic)
         if consumers:
             await self._routes.group(context, session.group)
+        if session.kind == LITE_PUSH and session.consumer is not None:
+            bound = light_of(self._broker).facts.bound_topic(session.group)
+            for entry in session.consumer.subscriptions:
+                check_bound(bound, entry.topic, session.group)
         data = HeartbeatData(
             client_id=session.client_id, producers=session.topics, consumers=consumers
         )
@@ -258,6 +279,10 @@ class Sessions:
                 subscription.receive_batch_size = rules.batch_max
                 set_millis(subscription.long_polling_timeout, rules.polling_max_ms)
                 _set_policy(settings.backoff_policy, group)
+            if settings.client_type == LITE_PUSH:
+                quota = light_of(self._broker).facts.quota(subscription.group.name)
+                subscription.lite_subscription_quota = told_quota(quota)
+                subscription.max_lite_topic_size = rules.light_bytes_max
         settings.metric.on = False
 
     # --- heartbeat and termination ---------------------------------------------------------------
@@ -294,6 +319,7 @@ class Sessions:
         if not self._counts[session.access_key]:
             del self._counts[session.access_key]
         session.stream = None
+        self._stream_ended(session)
         self._broker.waits.drop(session)
         self._broker.clients.left(session.key)
         for listener in self._listeners:
@@ -331,7 +357,7 @@ def _shape(settings: Any) -> _Shape:
         raise Rejected(Code.BAD_REQUEST, f"a consumer may name {TOPICS_MAX} topics")
     consumer = ConsumerData(
         group=group,
-        consume_type=ConsumeType.PASSIVELY if kind == PUSH else ConsumeType.ACTIVELY,
+        consume_type=ConsumeType.PASSIVELY if kind in PUSHED else ConsumeType.ACTIVELY,
         subscriptions=tuple(subscription_of(entry) for entry in subscriptions),
     )
     return kind, group, (), consumer

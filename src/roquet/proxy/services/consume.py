@@ -8,30 +8,30 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from roquet.broker.api.pop import ChangeInvisibleRequest, PopAckRequest, PopRequest
+from roquet.broker.api.pop import LightPopRequest, PopRequest
 from roquet.broker.api.refusal import Refusal
-from roquet.broker.api.send import SendBackRequest
 from roquet.broker.pop.receive.orders import ATTEMPT_LENGTH_MAX
 from roquet.broker.pop.receive.polls import Waiting
+from roquet.model.attributes import LIGHT_BIND_TOPIC
 from roquet.protocol import properties as props
 from roquet.protocol.messages.compression import CompressionError
-from roquet.protocol.pop.handle import HandleError, ReceiptHandle, real_topic, retry_flag
 from roquet.proxy import messages as pb
 from roquet.proxy.rules import checks
 from roquet.proxy.rules.codes import Code, Rejected, status_of
 from roquet.proxy.rules.polling import polling_ms
-from roquet.proxy.services.clients import PUSH, wanted_of
+from roquet.proxy.services.clients import LITE_PUSH, PUSHED, wanted_of
 from roquet.proxy.services.convert import message_of, millis, set_millis
-from roquet.proxy.services.renew import NACK_MS, with_place
+from roquet.proxy.services.renew import NACK_MS
+from roquet.proxy.services.settle import Flight, bad_handle, handle_of
+from roquet.proxy.services.sources import LightSource, TopicSource
 from roquet.remoting.connections.connection import KEYS
-from roquet.store.records import read_records
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
-    from roquet.broker.api.pop import PopResult
     from roquet.broker.operations.local import LocalBroker
+    from roquet.model.group import SubscriptionGroupConfig
     from roquet.model.subscription import SubscriptionData
     from roquet.protocol.command import Command
     from roquet.proxy.rules.context import Context
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from roquet.proxy.services.clients import Session, Sessions
     from roquet.proxy.services.renew import Renewals
     from roquet.proxy.services.routes import Routes
-    from roquet.store.records import Record
+    from roquet.proxy.services.sources import Found, Source
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ RESERVE_MS = 100
 """A wait ends so much before the client gives up."""
 ACKS_MAX = 4096
 """Entries of one acknowledgement."""
-_FAULTS = (Refusal, StoreFault, HandleError)
+_FAULTS = (Refusal, StoreFault, Rejected)
 
 
 class Outlet(Protocol):
@@ -89,6 +89,7 @@ class Consuming:
         rules: ProxyLimits,
     ) -> None:
         self._broker = broker
+        self._settlements = renewals.settlements
         self._routes = routes
         self._sessions = sessions
         self._renewals = renewals
@@ -99,12 +100,11 @@ class Consuming:
     async def receive(self, context: Context, request: Any, outlet: Outlet) -> None:
         """Send a status, messages, and when they were delivered. Raises Rejected, Refusal."""
         session = self._sessions.find(context)
-        wanted, takes, attempts_max = await self._wanted(context, request, session)
-        to = _Delivery(context, session, wanted, takes, attempts_max)
+        to = await self._delivery(context, request, session)
         waiter = _Waiter(context.remote)
         # A client that goes ends the wait and nothing else: what was popped is sent or settled.
         while not await asyncio.shield(self._delivered(to, outlet)):
-            waiting = await self._broker.waits.wait(wanted, waiter)
+            waiting = await to.source.wait(waiter)
             if waiting is Waiting.FULL:
                 raise Rejected(Code.TOO_MANY_REQUESTS, "polling full")
             if waiting is not Waiting.HELD:
@@ -112,20 +112,13 @@ class Consuming:
 
     async def _delivered(self, to: _Delivery, outlet: Outlet) -> bool:
         """Send what is there; false when there is nothing."""
-        # One that has waited is as good as new: how long it may wait is judged here alone.
-        wanted = msgspec.structs.replace(to.wanted, born_ms=self._broker.clock.now_ms())
-        result = await self._broker.operations.pop(wanted, to.context.caller)
-        if not result.messages:
-            return False
-        if result.rest > 0:
-            self._broker.waits.wake(to.wanted)
-        await self._deliver(to, result, outlet)
-        return True
+        found = await to.source.take(to.context.caller, self._broker.clock.now_ms())
+        if found:
+            await self._deliver(to, found, outlet)
+        return bool(found)
 
-    async def _wanted(
-        self, context: Context, request: Any, session: Session | None
-    ) -> tuple[PopRequest, SubscriptionData, int]:
-        """Return what is popped, what of it is delivered, and the most deliveries."""
+    async def _delivery(self, context: Context, request: Any, session: Session | None) -> _Delivery:
+        """Return what is received, and for whom. Raises Rejected and Refusal."""
         rules, now_ms = self._rules, self._broker.clock.now_ms()
         asked = request.HasField("long_polling_timeout")
         left_ms = None if context.deadline_ms is None else context.deadline_ms - now_ms
@@ -150,45 +143,82 @@ class Consuming:
         if config.read_queues <= 0 or named not in {"", self._broker.identity.name}:
             raise Rejected(Code.FORBIDDEN, "no readable queue")
         group = await self._routes.group(context, request.group.name)
-        attempt = (
-            request.attempt_id[:ATTEMPT_LENGTH_MAX] if request.HasField("attempt_id") else None
-        )
-        queue_id = request.message_queue.id
-        pop = PopRequest(
-            topic=topic,
+        if session is None and group is not None and LIGHT_BIND_TOPIC in group.attributes:
+            # Messages of the parent would come, whatever lite topics the client subscribes to.
+            text = f"The client [{context.client_id}] is disconnected."
+            raise Rejected(Code.BAD_REQUEST, text)
+        how = _How(now_ms, max(0, wait_ms - RESERVE_MS), invisible_ms)
+        if session is not None and session.kind == LITE_PUSH:
+            self._check_light(session)
+            light = self._light_pop(session, request, how)
+            source: Source = LightSource(self._broker, light)
+        else:
+            source = TopicSource(self._broker, self._pop(request, how, takes, group))
+        attempts_max = 1 + (16 if group is None else group.retry_max_times)
+        return _Delivery(context, session, source, takes, attempts_max)
+
+    def _check_light(self, session: Session) -> None:
+        """Raise Rejected for a consumer of lite topics that may have no further messages now."""
+        if not session.is_open:
+            text = f"The client [{session.client_id}] is disconnected."
+            raise Rejected(Code.BAD_REQUEST, text)
+        count = self._renewals.count_of(session)
+        if count > self._rules.light_renewed_max:
+            text = f"The client [{session.client_id}] has too many unacked messages."
+            raise Rejected(Code.FORBIDDEN, f"{text} Unacked count: {count}")
+
+    def _pop(
+        self,
+        request: Any,
+        how: _How,
+        takes: SubscriptionData,
+        group: SubscriptionGroupConfig | None,
+    ) -> PopRequest:
+        is_ordered = group is not None and group.consume_message_orderly
+        return PopRequest(
+            topic=request.message_queue.topic.name,
             group=request.group.name,
-            queue_id=queue_id if group is not None and group.consume_message_orderly else -1,
-            max_messages=min(max(1, request.batch_size), rules.batch_max),
-            invisible_ms=invisible_ms,
-            poll_ms=max(0, wait_ms - RESERVE_MS),
-            born_ms=now_ms,
+            queue_id=request.message_queue.id if is_ordered else -1,
+            max_messages=min(max(1, request.batch_size), self._rules.batch_max),
+            invisible_ms=how.invisible_ms,
+            poll_ms=how.poll_ms,
+            born_ms=how.now_ms,
             from_first=False,
             expression_type=str(takes.expression_type),
             expression=takes.expression,
-            is_ordered=group is not None and group.consume_message_orderly,
-            attempt_id=attempt,
+            is_ordered=is_ordered,
+            attempt_id=_attempt_of(request),
         )
-        return pop, takes, 1 + (16 if group is None else group.retry_max_times)
 
-    async def _deliver(self, to: _Delivery, result: PopResult, outlet: Outlet) -> None:
+    def _light_pop(self, session: Session, request: Any, how: _How) -> LightPopRequest:
+        return LightPopRequest(
+            client_id=session.client_id,
+            group=request.group.name,
+            topic=request.message_queue.topic.name,
+            max_messages=min(max(1, request.batch_size), self._rules.batch_max),
+            invisible_ms=how.invisible_ms,
+            poll_ms=how.poll_ms,
+            born_ms=how.now_ms,
+            attempt_id=_attempt_of(request),
+        )
+
+    async def _deliver(self, to: _Delivery, found: Sequence[Found], outlet: Outlet) -> None:
         """Send what was popped; what cannot be sent comes back soon."""
-        kept: list[tuple[Record, str]] = []
-        for record, handle in _in_flight(result, to.wanted, self._broker.identity.name):
-            if await self._is_for(to, record, handle):
-                kept.append((record, handle))
+        kept = [each for each in found if await self._is_for(to, each)]
         if not kept:
             raise Rejected(Code.MESSAGE_NOT_FOUND, "no match message")
         is_open = await outlet.send(_status(pb.ReceiveMessageResponse(), Code.OK, "OK"))
-        for record, handle in kept:
-            is_open = is_open and await self._send(to, record, handle, outlet)
+        for each in kept:
+            is_open = is_open and await self._send(to, each, outlet)
             if not is_open:
-                await self._nack(to, handle)
+                changed = self._settlements.change(to.flight(each), NACK_MS, to.context.caller)
+                await self._settle(changed, to)
         stamp = pb.ReceiveMessageResponse()
         set_millis(stamp.delivery_timestamp, self._broker.clock.now_ms())
         await outlet.send(stamp)
 
-    async def _send(self, to: _Delivery, record: Record, handle: str, outlet: Outlet) -> bool:
-        wanted = to.wanted
+    async def _send(self, to: _Delivery, found: Found, outlet: Outlet) -> bool:
+        wanted, record, handle = to.source.wanted, found.record, found.handle
         try:
             message = message_of(record, wanted.topic, handle)
         except CompressionError as error:
@@ -196,19 +226,21 @@ class Consuming:
             message = message_of(record._replace(sys_flag=0), wanted.topic, handle)
         set_millis(message.system_properties.invisible_duration, wanted.invisible_ms)
         session = to.session
-        if session is not None and session.kind == PUSH and self._rules.auto_renew:
+        if session is not None and session.kind in PUSHED and self._rules.auto_renew:
             message_id = message.system_properties.message_id
-            held = (wanted.topic, wanted.group, message_id, handle, record.reconsume_times)
-            self._renewals.add(session, to.context, held)
+            attempts = record.reconsume_times
+            self._renewals.add(session, to.context, to.flight(found), message_id, attempts)
         return await outlet.send(pb.ReceiveMessageResponse(message=message))
 
-    async def _is_for(self, to: _Delivery, record: Record, handle: str) -> bool:
+    async def _is_for(self, to: _Delivery, found: Found) -> bool:
         """Tell whether a message is delivered; others are settled here."""
+        record, flight, caller = found.record, to.flight(found), to.context.caller
         if not to.takes.takes_tag(props.read(record.properties).get(props.TAGS)):
-            await self._settle(self._acked(to, handle), to)
+            await self._settle(self._settlements.ack(flight, caller), to)
             return False
         if record.reconsume_times >= to.attempts_max:
-            await self._settle(self._to_dead_letters(to, record, handle), to)
+            buried = self._settlements.bury(flight, record.physical_offset, caller)
+            await self._settle(buried, to)
             return False
         return True
 
@@ -217,20 +249,7 @@ class Consuming:
         try:
             await settled
         except _FAULTS as error:
-            log.warning("a message of group %s is not settled: %s", to.wanted.group, error)
-
-    async def _acked(self, to: _Delivery, handle: str) -> None:
-        request = _ack_of(to.wanted.topic, to.wanted.group, handle)
-        await self._broker.operations.ack(request, to.context.caller)
-
-    async def _to_dead_letters(self, to: _Delivery, record: Record, handle: str) -> None:
-        await self._send_back(to.context, to.wanted.group, record.physical_offset)
-        await self._acked(to, handle)
-
-    async def _nack(self, to: _Delivery, handle: str) -> None:
-        request = _change_of(to.wanted.topic, to.wanted.group, handle, NACK_MS)
-        changed = self._broker.operations.change_invisible(request, to.context.caller)
-        await self._settle(changed, to)
+            log.warning("a message of group %s is not settled: %s", to.source.wanted.group, error)
 
     # --- settle ----------------------------------------------------------------------------------
 
@@ -252,7 +271,7 @@ class Consuming:
             code, text = Code.OK, "OK"
             try:
                 await self._ack_one(context, topic, group, entry)
-            except (Rejected, *_FAULTS) as error:
+            except _FAULTS as error:
                 code, text = status_of(error)
             done.status.code, done.status.message = code, text
             codes.add(code)
@@ -265,8 +284,8 @@ class Consuming:
     async def _ack_one(self, context: Context, topic: str, group: str, entry: Any) -> None:
         handle = await self._current(context, group, entry.message_id, entry.receipt_handle)
         self._check_alive(handle)
-        request = _ack_of(topic, group, handle)
-        await self._broker.operations.ack(request, context.caller)
+        flight = Flight(topic, group, handle, entry.lite_topic.strip())
+        await self._settlements.ack(flight, context.caller)
 
     async def change(self, context: Context, request: Any) -> Any:
         """Have a message come back at another time; its handle is a new one."""
@@ -277,10 +296,11 @@ class Consuming:
         checks.check_invisible(invisible_ms, 0, self._rules)
         handle = await self._current(context, group, request.message_id, request.receipt_handle)
         self._check_alive(handle)
-        asked = _change_of(topic, group, handle, invisible_ms, is_suspended=request.suspend)
-        changed = await self._broker.operations.change_invisible(asked, context.caller)
+        flight = Flight(topic, group, handle, request.lite_topic.strip())
         answer = pb.ChangeInvisibleDurationResponse()
-        answer.receipt_handle = with_place(changed.handle, handle)
+        answer.receipt_handle = await self._settlements.change(
+            flight, invisible_ms, context.caller, is_suspended=request.suspend
+        )
         return answer
 
     async def forward(self, context: Context, request: Any) -> Any:
@@ -292,17 +312,10 @@ class Consuming:
         self._check_alive(handle)
         place = handle.split(" ")[8:9]
         if not place or not (place[0].isascii() and place[0].isdigit() and len(place[0]) <= 18):
-            raise _bad_handle("the handle does not say where the message is")
-        await self._send_back(context, group, int(place[0]))
-        acknowledged = _ack_of(topic, group, handle)
-        await self._broker.operations.ack(acknowledged, context.caller)
+            raise bad_handle("the handle does not say where the message is")
+        flight = Flight(topic, group, handle, request.lite_topic.strip())
+        await self._settlements.bury(flight, int(place[0]), context.caller)
         return pb.ForwardMessageToDeadLetterQueueResponse()
-
-    async def _send_back(self, context: Context, group: str, physical_offset: int) -> None:
-        request = SendBackRequest(
-            group=group, physical_offset=physical_offset, delay_level=-1, attempts_max=0
-        )
-        await self._broker.operations.send_back(request, context.caller)
 
     async def _current(self, context: Context, group: str, message_id: str, handle: str) -> str:
         """Return the handle that counts; from now on nothing renews it."""
@@ -310,84 +323,38 @@ class Consuming:
         return await self._renewals.taken(session, group, message_id, handle)
 
     def _check_alive(self, text: str) -> None:
-        handle = _handle_of(text)
+        handle = handle_of(text)
         if handle.broker_name != self._broker.identity.name:
             raise Rejected(Code.BAD_REQUEST, f"broker {handle.broker_name[:255]} is not known here")
         if self._broker.clock.now_ms() > handle.pop_time_ms + handle.invisible_ms:
-            raise _bad_handle("receipt handle is expired")
+            raise bad_handle("receipt handle is expired")
+
+
+class _How(msgspec.Struct, frozen=True):
+    """How long a receive takes. Times are milliseconds."""
+
+    now_ms: int
+    poll_ms: int
+    invisible_ms: int
 
 
 class _Delivery(msgspec.Struct, frozen=True):
-    """A receive that has found something."""
+    """A receive."""
 
     context: Context
     session: Session | None
-    wanted: PopRequest
+    source: Source
     takes: SubscriptionData
     attempts_max: int
 
-
-def _in_flight(
-    result: PopResult, wanted: PopRequest, broker_name: str
-) -> Iterator[tuple[Record, str]]:
-    """Yield each message of a pop with its handle."""
-    records = iter(read_records(result.records, check_crc=False))
-    for taken in result.taken:
-        for offset, record in zip(taken.offsets, records, strict=False):
-            handle = ReceiptHandle(
-                start_offset=taken.start_offset,
-                pop_time_ms=result.pop_time_ms,
-                invisible_ms=wanted.invisible_ms,
-                revive_queue=result.revive_queue,
-                retry_flag=retry_flag(taken.topic),
-                broker_name=broker_name,
-                queue_id=taken.queue_id,
-                queue_offset=offset,
-            )
-            yield record, f"{handle.encode()} {record.physical_offset}"
+    def flight(self, found: Found) -> Flight:
+        """Return a message that was taken as one that lies with the consumer."""
+        wanted = self.source.wanted
+        return Flight(wanted.topic, wanted.group, found.handle, found.light)
 
 
-def _handle_of(text: str) -> ReceiptHandle:
-    try:
-        return ReceiptHandle.decode(text)
-    except HandleError as error:
-        raise _bad_handle(str(error)) from error
-
-
-def _bad_handle(text: str) -> Rejected:
-    return Rejected(Code.INVALID_RECEIPT_HANDLE, text)
-
-
-def _plain(text: str) -> tuple[ReceiptHandle, str]:
-    """Return a handle, and its text as the broker reads it."""
-    handle = _handle_of(text)
-    return handle, handle.encode()
-
-
-def _ack_of(topic: str, group: str, text: str) -> PopAckRequest:
-    handle, plain = _plain(text)
-    return PopAckRequest(
-        topic=real_topic(topic, group, handle.retry_flag),
-        group=group,
-        queue_id=handle.queue_id,
-        offset=handle.queue_offset,
-        handle=plain,
-    )
-
-
-def _change_of(
-    topic: str, group: str, text: str, invisible_ms: int, *, is_suspended: bool = False
-) -> ChangeInvisibleRequest:
-    handle, plain = _plain(text)
-    return ChangeInvisibleRequest(
-        topic=real_topic(topic, group, handle.retry_flag),
-        group=group,
-        queue_id=handle.queue_id,
-        offset=handle.queue_offset,
-        handle=plain,
-        invisible_ms=invisible_ms,
-        is_suspended=is_suspended,
-    )
+def _attempt_of(request: Any) -> str | None:
+    return request.attempt_id[:ATTEMPT_LENGTH_MAX] if request.HasField("attempt_id") else None
 
 
 def _status(answer: Any, code: Code, text: str) -> Any:

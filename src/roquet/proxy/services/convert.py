@@ -103,7 +103,8 @@ def _add_kind(found: dict[str, str], system: Any, context: Context, rules: Proxy
         checks.check_message_group(system.message_group, rules)
         found[props.SHARDING_KEY] = system.message_group
     if system.lite_topic:
-        raise Rejected(Code.UNSUPPORTED, "lite topics are not served by this release")
+        checks.check_light(system.lite_topic, rules)
+        found[props.LITE_TOPIC] = system.lite_topic
 
 
 def sys_flag_of(message: Any) -> int:
@@ -164,6 +165,8 @@ def _add_texts(system: Any, found: Mapping[str, str]) -> None:
         system.priority = priority
     if props.SHARDING_KEY in found:
         system.message_group = found[props.SHARDING_KEY]
+    if props.LITE_TOPIC in found:
+        system.lite_topic = found[props.LITE_TOPIC]
     if props.TRACE_CONTEXT in found:
         system.trace_context = found[props.TRACE_CONTEXT]
     origin = found.get(props.DLQ_ORIGIN_TOPIC)

@@ -75,7 +75,7 @@ class Producing:
     async def _send_one(
         self, context: Context, message: Any, properties: dict[str, str], topic: TopicConfig
     ) -> SendResult:
-        group = properties.get(props.SHARDING_KEY)
+        group = properties.get(props.SHARDING_KEY) or properties.get(props.LITE_TOPIC)
         attempts = message.system_properties.delivery_attempt
         request = SendRequest(
             topic=topic.name,

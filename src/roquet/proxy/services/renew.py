@@ -7,16 +7,18 @@ one that counts any more; `current` finds that one by the handle that the client
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
-from roquet.broker.api.pop import ChangeInvisibleRequest
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.protocol.pop.handle import HandleError, ReceiptHandle, real_topic
+from roquet.protocol.pop.handle import ReceiptHandle
+from roquet.proxy.rules.codes import Rejected
 from roquet.proxy.rules.limits import RENEW_MS
 from roquet.proxy.services.clients import pause_ms
+from roquet.proxy.services.settle import Flight
 from roquet.service.ratelog import RateLog
 from roquet.store.results import StoreFault
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from roquet.proxy.rules.limits import ProxyLimits
     from roquet.proxy.services.clients import Session
     from roquet.proxy.services.routes import Routes
+    from roquet.proxy.services.settle import Settlements
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +48,8 @@ class Held:
     context: Context
     topic: str
     group: str
+    light: str
+    """The lite topic that it is of, if any."""
     message_id: str
     known: str
     """The handle that the client has."""
@@ -64,31 +69,45 @@ Key = tuple[int, str, str, str]
 class Renewals:
     """Renews what lies with push consumers, until they settle it or are gone."""
 
-    def __init__(self, broker: LocalBroker, routes: Routes, rules: ProxyLimits) -> None:
+    def __init__(
+        self, broker: LocalBroker, routes: Routes, settlements: Settlements, rules: ProxyLimits
+    ) -> None:
         self._broker = broker
         self._routes = routes
+        self.settlements = settlements
         self._rules = rules
         self._held: dict[Key, Held] = {}
+        self._counts: collections.Counter[int] = collections.Counter()
+        """Messages by session."""
         self._log = RateLog(log, broker.clock)
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def add(self, session: Session, context: Context, held: tuple[str, str, str, str, int]) -> None:
-        """Renew a message from now on: (topic, group, message id, handle, earlier deliveries)."""
+    def count_of(self, session: Session) -> int:
+        """Return how many messages are renewed for a client."""
+        return self._counts[session.key]
+
+    def add(
+        self, session: Session, context: Context, flight: Flight, message_id: str, attempts: int
+    ) -> None:
+        """Renew a message from now on; `attempts` are earlier deliveries."""
         if len(self._held) >= self._rules.renewed_max:
             # It comes back after its invisible time, as without renewal.
             self._log.warning("full", f"{len(self._held)} messages are renewed: no more")
             return
-        topic, group, message_id, handle, attempts = held
-        self._held[session.key, group, message_id, handle] = Held(
+        key = session.key, flight.group, message_id, flight.handle
+        if key not in self._held:
+            self._counts[session.key] += 1
+        self._held[key] = Held(
             session=session,
             context=context,
-            topic=topic,
-            group=group,
+            topic=flight.topic,
+            group=flight.group,
+            light=flight.light,
             message_id=message_id,
-            known=handle,
-            current=handle,
+            known=flight.handle,
+            current=flight.handle,
             attempts=attempts,
             since_ms=self._broker.clock.steady_ms(),
         )
@@ -97,7 +116,7 @@ class Renewals:
         """Stop renewing a message; return the handle by which the broker knows it."""
         if session is None:
             return handle
-        held = self._held.pop((session.key, group, message_id, handle), None)
+        held = self._pop((session.key, group, message_id, handle))
         if held is None:
             return handle
         with contextlib.suppress(TimeoutError):
@@ -109,7 +128,7 @@ class Renewals:
         """Let the messages of a client that has gone come back soon."""
         mine = [(key, held) for key, held in self._held.items() if held.session is session]
         for key, held in mine:
-            if self._held.pop(key, None) is not None:
+            if self._pop(key) is not None:
                 await self._change(held, NACK_MS)
 
     async def round(self) -> None:
@@ -130,11 +149,11 @@ class Renewals:
     async def _renew(self, key: Key, held: Held) -> None:
         if not held.session.is_open:
             # It has vanished without a word: the message comes back when its time is over.
-            del self._held[key]
+            self._pop(key)
             return
         age_ms = self._broker.clock.steady_ms() - held.since_ms
         if age_ms >= self._rules.renew_for_ms:
-            del self._held[key]
+            self._pop(key)
             group = await self._group_of(held)
             pause = NACK_MS if group is None else pause_ms(group.retry_policy, held.attempts)
             await self._change(held, pause)
@@ -142,7 +161,15 @@ class Renewals:
         by_ms = RENEW_MS[min(held.renewals, len(RENEW_MS) - 1)]
         held.renewals += 1
         if not await self._change(held, by_ms) or held.failures >= self._rules.renew_tries:
-            self._held.pop(key, None)
+            self._pop(key)
+
+    def _pop(self, key: Key) -> Held | None:
+        held = self._held.pop(key, None)
+        if held is not None:
+            self._counts[key[0]] -= 1
+            if not self._counts[key[0]]:
+                del self._counts[key[0]]
+        return held
 
     async def _group_of(self, held: Held) -> SubscriptionGroupConfig | None:
         try:
@@ -153,27 +180,12 @@ class Renewals:
     async def _change(self, held: Held, invisible_ms: int) -> bool:
         """Change the invisible time of a message; false when that is of no use any more."""
         try:
-            handle = ReceiptHandle.decode(held.current)
-            request = ChangeInvisibleRequest(
-                topic=real_topic(held.topic, held.group, handle.retry_flag),
-                group=held.group,
-                queue_id=handle.queue_id,
-                offset=handle.queue_offset,
-                handle=held.current,
-                invisible_ms=invisible_ms,
-            )
-            operations = self._broker.operations
-            changed = await operations.change_invisible(request, held.context.caller)
-        except (Refusal, StoreFault, HandleError) as error:
+            flight = Flight(held.topic, held.group, held.current, held.light)
+            changed = await self.settlements.change(flight, invisible_ms, held.context.caller)
+        except (Refusal, StoreFault, Rejected) as error:
             held.failures += 1
             self._log.warning(held.group, f"a message of {held.group} is not renewed: {error}")
             return not (isinstance(error, Refusal) and error.reason in _FINAL)
         held.failures = 0
-        held.current = with_place(changed.handle, held.current)
+        held.current = changed
         return True
-
-
-def with_place(handle: ReceiptHandle, before: str) -> str:
-    """Return a new handle with the place in the log that the one before it names."""
-    place = before.split(" ")[8:9]
-    return " ".join([handle.encode(), *place])

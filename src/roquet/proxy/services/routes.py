@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.model.attributes import MESSAGE_TYPE
+from roquet.model.attributes import LIGHT_BIND_TOPIC, MESSAGE_TYPE
 from roquet.model.topic import can_read, can_write
 from roquet.protocol.hosts import split_address
 from roquet.proxy import messages as pb
@@ -62,6 +62,8 @@ class Routes:
         if not can_read(topic.perm) or topic.read_queues <= 0:
             raise Rejected(Code.FORBIDDEN, "no readable queue")
         is_ordered = group is not None and group.consume_message_orderly
+        if group is not None and LIGHT_BIND_TOPIC in group.attributes:
+            is_ordered = False
         broker = self._as_broker(context, request.endpoints)
         for number in range(topic.read_queues) if is_ordered else (ALL_QUEUES,):
             queue = answer.assignments.add().message_queue

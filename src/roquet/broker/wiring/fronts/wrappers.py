@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from roquet.broker.operations.access import Authorized
+from roquet.broker.operations.light import make_light_operations
 from roquet.broker.operations.local import LocalBroker
 from roquet.broker.operations.plugins import ConsumeHooks, SendHooks
 from roquet.broker.operations.records import Audited, Counted
 from roquet.broker.operations.table import Operations, make_operations
+from roquet.broker.pop.waits import LightWaits
 from roquet.broker.remoting.refusals import OutcomeCodes
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from roquet.broker.services.bundle import Services
     from roquet.broker.services.clients.heartbeats import Clients
     from roquet.broker.wiring.base import Base
+    from roquet.broker.wiring.light import LightService
     from roquet.broker.wiring.pop import PopParts
 
 
@@ -36,6 +40,23 @@ def make_fronts(
         metrics=base.metrics,
     )
     return make_operations(*made, remoting_wrappers(base), base.access), local
+
+
+def with_light(
+    local: LocalBroker, base: Base, service: LightService, answers: Answers | None
+) -> LocalBroker:
+    """Return what other fronts are given, with what they may do with light topics."""
+    light = service.light
+    operations = make_light_operations(
+        service.control,
+        light.pops,
+        light.acks,
+        facts=light.facts,
+        waits=LightWaits(light.polls, light.events.has_any),
+        wrappers=front_wrappers(base, answers),
+        access=base.access,
+    )
+    return dataclasses.replace(local, light=operations)
 
 
 def remoting_wrappers(base: Base) -> list[Wrapper]:

@@ -1,0 +1,152 @@
+"""Lite topics (light topics here): SyncLiteSubscription, and what their consumers receive."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from roquet.broker.api.pop import Action, LightPopRequest, LightSubscribe, Start, StartKind
+from roquet.broker.light.facts import QUOTA_TOLERANCE
+from roquet.protocol import properties as props
+from roquet.protocol.light import light_queues, light_topics
+from roquet.protocol.pop.handle import ReceiptHandle, retry_flag
+from roquet.protocol.pop.topics import ORDER_REVIVE_QUEUE
+from roquet.proxy import messages as pb
+from roquet.proxy.rules import checks
+from roquet.proxy.rules.codes import Code, Rejected
+from roquet.proxy.services.clients import LITE_PUSH
+from roquet.proxy.services.settle import check_bound, light_of
+from roquet.store.records import read_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from roquet.broker.api.pop import LightPopResult
+    from roquet.broker.operations.local import LocalBroker
+    from roquet.proxy.rules.context import Context
+    from roquet.proxy.rules.limits import ProxyLimits
+    from roquet.proxy.services.clients import Session, Sessions
+    from roquet.store.records import Record
+
+_ACTIONS = (
+    Action.PARTIAL_ADD,
+    Action.PARTIAL_REMOVE,
+    Action.COMPLETE_ADD,
+    Action.COMPLETE_REMOVE,
+)
+"""By their numbers."""
+_STARTS = {
+    "policy": StartKind.POLICY,
+    "offset": StartKind.OFFSET,
+    "tail_n": StartKind.TAIL_N,
+    "timestamp": StartKind.TIMESTAMP,
+}
+NAMES_MAX = 10_000
+"""Lite topics of one request."""
+
+
+class Lights:
+    """Keeps the subscriptions of consumers of lite topics."""
+
+    def __init__(self, broker: LocalBroker, sessions: Sessions, rules: ProxyLimits) -> None:
+        self._broker = broker
+        self._sessions = sessions
+        self._rules = rules
+        self._second = 0
+        self._synced = 0
+        sessions.listen_streams(self._left)
+
+    async def sync(self, context: Context, request: Any) -> Any:
+        """Change what a consumer subscribes to."""
+        topic, group = request.topic.name, request.group.name
+        checks.check_topic(topic)
+        checks.check_group(group)
+        if not 0 <= request.action < len(_ACTIONS):
+            raise Rejected(Code.BAD_REQUEST, f"unknown LiteSubscriptionAction: {request.action}")
+        action, names = _ACTIONS[request.action], tuple(request.lite_topic_set)
+        if len(names) > NAMES_MAX:
+            raise Rejected(Code.BAD_REQUEST, f"a request may name {NAMES_MAX} lite topics")
+        light = light_of(self._broker)
+        if action is Action.PARTIAL_ADD:
+            for name in names:
+                checks.check_light(name, self._rules)
+            self._check_rate()
+        check_bound(light.facts.bound_topic(group), topic, group)
+        quota = light.facts.quota(group)
+        if quota is not None and len(names) > quota:
+            text = f"lite subscription quota exceeded {quota - QUOTA_TOLERANCE}"
+            raise Rejected(Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, text)
+        wanted = LightSubscribe(
+            action=action,
+            client_id=context.client_id,
+            group=group,
+            topic=topic,
+            names=names,
+            start=_start_of(request),
+        )
+        session = self._sessions.find(context)
+        who = context.client_id if session is None else session.key
+        await light.subscribe([wanted], context.caller, self._teller(context), who)
+        return pb.SyncLiteSubscriptionResponse()
+
+    def _check_rate(self) -> None:
+        """Raise Rejected when too much is subscribed to in this second."""
+        second = self._broker.clock.steady_ms() // 1000
+        if second != self._second:
+            self._second, self._synced = second, 0
+        self._synced += 1
+        if self._synced > self._rules.light_sync_rate:
+            raise Rejected(Code.TOO_MANY_REQUESTS, "lite subscriptions change too often")
+
+    def _teller(self, context: Context) -> Callable[[LightSubscribe], Callable[[str], None]]:
+        def tell(_: LightSubscribe) -> Callable[[str], None]:
+            return functools.partial(self._lost, context)
+
+        return tell
+
+    def _lost(self, context: Context, name: str) -> None:
+        """Tell a client that another one took a lite topic from it."""
+        session = self._sessions.known(context)
+        if session is not None and session.stream is not None:
+            command = pb.TelemetryCommand()
+            command.notify_unsubscribe_lite_command.lite_topic = name
+            session.stream.send(command.SerializeToString())
+
+    def _left(self, session: Session) -> None:
+        """Give what a client subscribes to back: its stream has ended, or it has gone."""
+        if session.kind == LITE_PUSH and self._broker.light is not None:
+            self._broker.light.close((session.client_id, session.group))
+
+
+def in_flight(
+    result: LightPopResult, wanted: LightPopRequest, broker_name: str
+) -> Iterator[tuple[Record, str, str]]:
+    """Yield each message of a pop with its handle and its lite topic."""
+    records = read_records(result.records, check_crc=False)
+    for record, count in zip(records, result.counts, strict=False):
+        found = props.read(record.properties)
+        name = found.get(props.LITE_TOPIC, "")
+        offset = light_queues.offset_in(light_topics.queue_of(wanted.topic, name), found)
+        assert offset is not None, "a pop of lite topics gives their messages alone"
+        handle = ReceiptHandle(
+            start_offset=offset,
+            pop_time_ms=result.pop_time_ms,
+            invisible_ms=wanted.invisible_ms,
+            revive_queue=ORDER_REVIVE_QUEUE,
+            retry_flag=retry_flag(wanted.topic),
+            broker_name=broker_name,
+            queue_id=light_topics.QUEUE_ID,
+            queue_offset=offset,
+        )
+        counted = record._replace(reconsume_times=count)
+        yield counted, f"{handle.encode()} {record.physical_offset}", name
+
+
+def _start_of(request: Any) -> Start | None:
+    """Return where the group begins in what is added; None where that is not said."""
+    if not request.HasField("offset_option"):
+        return None
+    kind = request.offset_option.WhichOneof("offset_type")
+    if kind is None:
+        return None
+    return Start(kind=_STARTS[kind], value=int(getattr(request.offset_option, kind)))

@@ -1,0 +1,159 @@
+"""What ends the flight of a message of any topic, or changes when it comes back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from roquet.broker.api.pop import (
+    ChangeInvisibleRequest,
+    LightAckRequest,
+    LightInvisibleRequest,
+    PopAckRequest,
+)
+from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.api.send import SendBackRequest
+from roquet.broker.light.facts import QUOTA_DEFAULT, QUOTA_TOLERANCE
+from roquet.protocol.pop.handle import HandleError, ReceiptHandle, real_topic
+from roquet.proxy.rules.codes import Code, Rejected
+
+if TYPE_CHECKING:
+    from roquet.broker.api.caller import Caller
+    from roquet.broker.operations.light import LightOperations
+    from roquet.broker.operations.local import LocalBroker
+
+
+class Flight(NamedTuple):
+    """A message that lies with a consumer."""
+
+    topic: str
+    group: str
+    handle: str
+    """The receipt handle, with the place in the log behind it."""
+    light: str = ""
+    """The light topic that it is of, if any."""
+
+
+class Settlements:
+    """Settles messages with the broker. Each call may raise Rejected, Refusal and StoreFault."""
+
+    def __init__(self, broker: LocalBroker) -> None:
+        self._broker = broker
+
+    async def ack(self, flight: Flight, caller: Caller) -> None:
+        """Acknowledge a message."""
+        handle, plain = _plain(flight.handle)
+        if flight.light:
+            light_request = LightAckRequest(
+                topic=flight.topic,
+                name=flight.light,
+                group=flight.group,
+                queue_id=handle.queue_id,
+                offset=handle.queue_offset,
+                handle=plain,
+            )
+            light_of(self._broker).ack(light_request, caller)
+            return
+        request = PopAckRequest(
+            topic=real_topic(flight.topic, flight.group, handle.retry_flag),
+            group=flight.group,
+            queue_id=handle.queue_id,
+            offset=handle.queue_offset,
+            handle=plain,
+        )
+        await self._broker.operations.ack(request, caller)
+
+    async def change(
+        self, flight: Flight, invisible_ms: int, caller: Caller, *, is_suspended: bool = False
+    ) -> str:
+        """Have a message come back at another time; return its handle from now on."""
+        handle, plain = _plain(flight.handle)
+        if flight.light:
+            return self._change_light(flight, invisible_ms, caller, is_suspended=is_suspended)
+        request = ChangeInvisibleRequest(
+            topic=real_topic(flight.topic, flight.group, handle.retry_flag),
+            group=flight.group,
+            queue_id=handle.queue_id,
+            offset=handle.queue_offset,
+            handle=plain,
+            invisible_ms=invisible_ms,
+            is_suspended=is_suspended,
+        )
+        changed = await self._broker.operations.change_invisible(request, caller)
+        return with_place(changed.handle, flight.handle)
+
+    def _change_light(
+        self, flight: Flight, invisible_ms: int, caller: Caller, *, is_suspended: bool
+    ) -> str:
+        handle, plain = _plain(flight.handle)
+        request = LightInvisibleRequest(
+            topic=flight.topic,
+            name=flight.light,
+            group=flight.group,
+            queue_id=handle.queue_id,
+            offset=handle.queue_offset,
+            handle=plain,
+            invisible_ms=invisible_ms,
+            is_suspended=is_suspended,
+        )
+        changed = light_of(self._broker).change_invisible(request, caller)
+        if changed is None:
+            # It was acknowledged meanwhile.
+            return flight.handle
+        following = handle._replace(
+            pop_time_ms=changed.pop_time_ms,
+            invisible_ms=changed.invisible_ms,
+            revive_queue=changed.revive_queue,
+        )
+        return with_place(following, flight.handle)
+
+    async def bury(self, flight: Flight, physical_offset: int, caller: Caller) -> None:
+        """Put a message among the dead letters of its group, then acknowledge it."""
+        request = SendBackRequest(
+            group=flight.group, physical_offset=physical_offset, delay_level=-1, attempts_max=0
+        )
+        await self._broker.operations.send_back(request, caller)
+        await self.ack(flight, caller)
+
+
+def light_of(broker: LocalBroker) -> LightOperations:
+    """Return what a broker does with light topics. Raises Refusal where that is nothing."""
+    if broker.light is None:
+        raise Refusal(Reason.UNSUPPORTED, "light topics are not served here")
+    return broker.light
+
+
+def check_bound(bound: str | None, topic: str, group: str) -> None:
+    """Raise Rejected unless a group is bound to a parent topic."""
+    if bound != topic:
+        text = f"the group {group[:255]} is not bound to the topic {topic[:255]}"
+        raise Rejected(Code.ILLEGAL_TOPIC, text)
+
+
+def told_quota(quota: int | None) -> int:
+    """Return how many lite topics a client is told that it may have."""
+    return QUOTA_DEFAULT if quota is None else max(0, quota - QUOTA_TOLERANCE)
+
+
+def handle_of(text: str) -> ReceiptHandle:
+    """Read a handle. Raises Rejected."""
+    try:
+        return ReceiptHandle.decode(text)
+    except HandleError as error:
+        raise bad_handle(str(error)) from error
+
+
+def bad_handle(text: str) -> Rejected:
+    """Return what is said of a handle that names nothing."""
+    return Rejected(Code.INVALID_RECEIPT_HANDLE, text)
+
+
+def with_place(handle: ReceiptHandle, before: str) -> str:
+    """Return a new handle with the place in the log that the one before it names."""
+    place = before.split(" ")[8:9]
+    return " ".join([handle.encode(), *place])
+
+
+def _plain(text: str) -> tuple[ReceiptHandle, str]:
+    """Return a handle, and its text as the broker reads it."""
+    handle = handle_of(text)
+    return handle, handle.encode()

@@ -1,0 +1,44 @@
+"""Light topics by our own front of gRPC, with the official Python client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import grpc_light_stories as stories
+from grpc_harness import Peer, ProxyWorld
+from light_harness import ON
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def world(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyWorld]:
+    built = ProxyWorld.start_ours(jars, tmp_path_factory.mktemp("our-light"), settings=ON)
+    built.topic(stories.PARENT, "LITE")
+    yield built
+    built.stop()
+
+
+@pytest.fixture
+def peer(world: ProxyWorld) -> Peer:
+    return world.peer("python")
+
+
+def test_consumer_gets_what_is_sent_to_its_light_topics(world: ProxyWorld, peer: Peer) -> None:
+    stories.consumer_gets_what_is_sent_to_its_light_topics(world, peer)
+
+
+def test_message_that_failed_comes_again(world: ProxyWorld, peer: Peer) -> None:
+    stories.message_that_failed_comes_again(world, peer)
+
+
+def test_later_consumer_of_exclusive_group_takes_over(world: ProxyWorld, peer: Peer) -> None:
+    stories.later_consumer_of_exclusive_group_takes_over(world, peer)
+
+
+def test_group_of_another_parent_is_refused_by_the_proxy(world: ProxyWorld, peer: Peer) -> None:
+    stories.group_of_another_parent_is_refused_by_the_proxy(world, peer)

@@ -200,3 +200,109 @@ fn below<'m, T: Default>(map: &'m mut HashMap<Box<str>, T>, name: &str) -> &'m m
         None => unreachable!("inserted above"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Books, Duration, GetStatus, Got, Ledger, Pulled, Put};
+    use crate::ingest::pull::Request;
+    use crate::ingest::table::Choice;
+
+    fn got(status: GetStatus, next: i64, messages: u64) -> Got {
+        Got {
+            status,
+            next,
+            min: 0,
+            max: 20,
+            messages,
+            bytes: 100 * messages,
+            parts: Vec::new(),
+            suggest_slave: false,
+        }
+    }
+
+    fn asked(offset: i64, commit: Option<i64>) -> Request<'static> {
+        Request {
+            group: "g",
+            topic: "T",
+            queue_id: 3,
+            offset,
+            messages: 32,
+            commit,
+            suspend_ms: None,
+            choice: &Choice::EVERY,
+            topic_sys_flag: 0,
+            group_sys_flag: 0,
+        }
+    }
+
+    #[test]
+    fn what_pulls_and_pops_come_to_is_added_up_by_queue() {
+        let mut books = Books::default();
+        let ms = Duration::from_millis;
+        for (offset, commit, next, messages) in [(4, Some(30), 6, 2), (6, Some(5), 9, 3)] {
+            let request = asked(offset, commit);
+            books.asked(&request, 20);
+            books.answered(&request, &got(GetStatus::Found, next, messages), ms(2));
+        }
+        let request = asked(9, None);
+        books.asked(&request, 20);
+        for status in [
+            GetStatus::NoMatchedMessage,
+            GetStatus::OffsetOverflowOne,
+            GetStatus::OffsetTooSmall,
+        ] {
+            books.answered(&request, &got(status, 12, 0), ms(2));
+        }
+        // Behind the end there is nothing, whatever a pop passes over.
+        books.popped(("g", "T", 3), &got(GetStatus::Found, 22, 4), 5, ms(3));
+        books.popped(("g", "T", 1), &got(GetStatus::Found, 19, 1), 0, ms(3));
+        let mut lines = books.take();
+        lines.sort_by_key(|line| line.2);
+        let wanted = [
+            Pulled {
+                reads: 1,
+                messages: 1,
+                bytes: 100,
+                behind: 1,
+                took_us: 3000,
+                ..Pulled::default()
+            },
+            Pulled {
+                offset: Some(9),
+                commit: Some(5),
+                commits: 2,
+                reads: 3,
+                misses: 8,
+                messages: 9,
+                bytes: 900,
+                behind: 25,
+                took_us: 7000,
+            },
+        ];
+        let places = lines.iter().map(|line| (&*line.0, &*line.1, line.2));
+        assert!(places.eq([("g", "T", 1), ("g", "T", 3)]));
+        assert!(lines.iter().map(|line| line.3).eq(wanted));
+        assert!(books.take().is_empty());
+        // A commit counts up to the end of its queue.
+        books.asked(&asked(4, Some(30)), 20);
+        assert_eq!(books.take()[0].3.commit, Some(20));
+    }
+
+    #[test]
+    fn what_is_stored_is_added_up_by_topic() {
+        let mut ledger = Ledger::default();
+        for took in [2, 3] {
+            ledger.put("T", 1).sent(Duration::from_millis(took));
+            ledger.opened("T");
+        }
+        ledger.opened("U");
+        let put = Put {
+            sends: 2,
+            took_us: 5000,
+            ..Put::default()
+        };
+        assert_eq!((ledger.stored["T"][&1], ledger.stored.len()), (put, 1));
+        assert_eq!(ledger.counters.halves, 3);
+        assert_eq!((ledger.halves["T"], ledger.halves["U"]), (2, 1));
+    }
+}

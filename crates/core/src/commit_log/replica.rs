@@ -42,14 +42,6 @@ impl CommitLog {
         self.replicate_held(&mut hold(&self.writer), from, bytes)
     }
 
-    /// As [`Self::replicate`] unless that means waiting, for another writer or for a file.
-    pub fn try_replicate(&self, from: u64, bytes: &[u8]) -> Option<Result<u64, StoreError>> {
-        let mut writer = self.try_writer()?;
-        let end = from.saturating_add(bytes.len() as u64);
-        let fits = writer.segment.as_ref().is_some_and(|s| end <= s.end());
-        fits.then(|| self.replicate_held(&mut writer, from, bytes))
-    }
-
     fn replicate_held(
         &self,
         writer: &mut Writer,

@@ -34,14 +34,6 @@ impl Store {
         self.log.replicate(from, bytes)
     }
 
-    /// As [`Self::replicate`] unless that means waiting: `None` then.
-    pub fn try_replicate(&self, from: u64, bytes: &[u8]) -> Option<Result<u64, StoreError>> {
-        if let Err(error) = self.replicable() {
-            return Some(Err(error));
-        }
-        self.log.try_replicate(from, bytes)
-    }
-
     /// Makes what each append has to make durable so; returns up to where a slave may say that it
     /// has the log.
     pub fn vouched(&self) -> Result<u64, StoreError> {

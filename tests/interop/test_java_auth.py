@@ -1,0 +1,245 @@
+"""Access control 2.0 beside RocketMQ 5.5.0: its tool and the answers of both brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import random
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from interop_world import our_broker, our_name_server, registered, until
+from roquet.acl.credentials import Credentials
+from roquet.base.clock import SystemClock
+from roquet.protocol.command import Command
+from roquet.remoting.client import Client
+from roquet.testing.java import BrokerPlan, Driver, fetch_jars, free_port, java_broker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Credentials("root", "password-of-root")
+ANN = Credentials("ann", "password-of-ann")
+SWITCHES = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": json.dumps({"username": "root", "password": ROOT.secret_key}),
+    "innerClientAuthenticationCredentials": json.dumps(
+        {"accessKey": "inner", "secretKey": "password-of-inner"}
+    ),
+    "authenticationProvider": (
+        "org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider"
+    ),
+    "authenticationMetadataProvider": (
+        "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"
+    ),
+    "authorizationProvider": (
+        "org.apache.rocketmq.auth.authorization.provider.DefaultAuthorizationProvider"
+    ),
+    "authorizationMetadataProvider": (
+        "org.apache.rocketmq.auth.authorization.provider.LocalAuthorizationMetadataProvider"
+    ),
+}
+
+
+@dataclasses.dataclass
+class Both:
+    """Our open name server, our broker and the Java one, both with users."""
+
+    namesrv: str
+    ours: BrokerPlan
+    java: BrokerPlan
+    driver: Driver
+
+    def mqadmin(self, command: str, *arguments: str) -> str:
+        return self.driver.mqadmin(command, "-n", self.namesrv, *arguments)
+
+    async def ask(
+        self, broker: BrokerPlan, command: Command, who: Credentials | None = ROOT
+    ) -> tuple[int, str, Any]:
+        client = Client(clock=SystemClock())
+        await client.start()
+        try:
+            sent = command if who is None else who.sign(command)
+            answer = await client.call(broker.address, sent, 30.0)
+        finally:
+            await client.stop()
+        # Java says "not set any response code" with what has gone well.
+        remark = (answer.remark or "") if answer.code else ""
+        return answer.code, remark, json.loads(answer.body) if answer.body else None
+
+    def answers(self, command: Command, who: Credentials | None = ROOT) -> list[tuple[Any, ...]]:
+        """Return what both brokers answer."""
+        return [asyncio.run(self.ask(broker, command, who)) for broker in (self.ours, self.java)]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    folder = tmp_path_factory.mktemp("auth")
+    jars = fetch_jars()
+    chance = random.Random()
+    ports = [free_port(chance) for _ in range(3)]
+    namesrv = f"127.0.0.1:{ports[0]}"
+    ours = BrokerPlan("auth-ours", ports[1], namesrv, folder / "our-store", SWITCHES)
+    java = BrokerPlan("auth-java", ports[2], namesrv, folder / "java-store", SWITCHES)
+    home = folder / "tools"
+    (home / "conf").mkdir(parents=True)
+    keys = f"accessKey: {ROOT.access_key}\nsecretKey: {ROOT.secret_key}\n"
+    (home / "conf" / "tools.yml").write_text(keys)
+    processes = [
+        our_name_server(folder / "namesrv", ports[0]),
+        our_broker(folder / "our-broker", ours),
+        java_broker(jars, folder / "java-broker", java),
+    ]
+    driver = Driver(jars, folder / "driver", [f"-Drocketmq.home.dir={home}"])
+    try:
+        for process in processes:
+            process.start()
+        until("registration", partial(registered, namesrv, ours.name, java.name), 120)
+        yield Both(namesrv, ours, java, driver)
+    finally:
+        driver.close()
+        for process in reversed(processes):
+            process.kill()
+
+
+def user(code: int, name: str | None, body: Any = None) -> Command:
+    ext = {} if name is None else {"username": name}
+    return Command(code, ext, b"" if body is None else json.dumps(body).encode())
+
+
+def acl(code: int, name: str, *entries: dict[str, Any], kind: str | None = "Custom") -> Command:
+    body = {"policies": [{"policyType": kind, "entries": list(entries)}]}
+    return Command(code, {"subject": f"User:{name}"}, json.dumps(body).encode())
+
+
+def entry(resource: str, *actions: str, decision: str = "Allow", **more: Any) -> dict[str, Any]:
+    return {"resource": resource, "actions": list(actions), "decision": decision, **more}
+
+
+GOOD = entry("Topic:a", "Pub")
+
+
+def test_requests_about_users_and_policies_are_answered_alike(both: Both) -> None:
+    """Code, text and body, in an order in which each builds on those before it."""
+    story: list[Command] = [
+        user(3001, "", {"password": "p"}),
+        user(3001, None, {"password": "p"}),
+        user(3001, "tale", {}),
+        user(3001, "tale", {"password": " "}),
+        user(3001, "tale", {"password": "p", "userType": "what", "userStatus": "what"}),
+        user(3001, "tale", {"password": "p"}),
+        user(3004, "tale"),
+        user(3004, "nobody"),
+        user(3004, ""),
+        user(3004, " "),
+        user(3002, "nobody", {"password": "p"}),
+        user(3002, "tale", {"userStatus": "DISABLE"}),
+        user(3002, "tale", {"userType": "super", "userStatus": "enable"}),
+        user(3002, "tale", {"userType": "NORMAL", "password": "q"}),
+        user(3004, "tale"),
+        Command(3005, {"filter": "tal"}),
+        Command(3005, {"filter": "not there"}),
+        Command(3009, {"subject": "User:tale"}),
+        Command(3009, {"subject": "User:nobody"}),
+        Command(3009, {"subject": "Role:tale"}),
+        Command(3008, {"subject": "User:tale"}),
+        acl(3006, "nobody", GOOD),
+        acl(3006, "tale"),
+        acl(3006, "tale", {**GOOD, "resource": "Queue:a"}),
+        acl(3006, "tale", {**GOOD, "resource": ""}),
+        acl(3006, "tale", {**GOOD, "actions": []}),
+        acl(3006, "tale", {**GOOD, "actions": ["what"]}),
+        acl(3006, "tale", {**GOOD, "actions": ["Any"]}),
+        acl(3006, "tale", {**GOOD, "sourceIps": [" "]}),
+        acl(3006, "tale", {**GOOD, "sourceIps": ["10.0.0.0/33"]}),
+        acl(3006, "tale", {**GOOD, "sourceIps": ["10.0.0.0/x"]}),
+        acl(3006, "tale", {**GOOD, "sourceIps": ["::1/129"]}),
+        acl(3006, "tale", {**GOOD, "decision": "what"}),
+        acl(3006, "tale", {**GOOD, "decision": None}),
+        acl(3006, "tale", GOOD, entry("topic:b*", "SUB", "get"), kind=None),
+        acl(3007, "tale", entry("Topic:a", "Sub", decision="deny", sourceIps=["10.0.0.0/8"])),
+        acl(3006, "tale", entry("*", "All"), entry("Group:*", "Sub"), kind="default"),
+        Command(3009, {"subject": "User:tale"}),
+        Command(3010, {"subjectFilter": "tale"}),
+        Command(3010, {"subjectFilter": "tale", "resourceFilter": "Topic:b"}),
+        Command(3010, {"resourceFilter": "not there"}),
+        Command(3008, {"subject": "User:tale", "resource": "Topic:b*"}),
+        Command(3009, {"subject": "User:tale"}),
+        Command(3008, {"subject": "User:tale", "resource": "Group:*", "policyType": "Default"}),
+        Command(3009, {"subject": "User:tale"}),
+        Command(3008, {"subject": "User:tale"}),
+        Command(3009, {"subject": "User:tale"}),
+        user(3003, "tale"),
+        user(3003, "tale"),
+        user(3003, ""),
+    ]
+    told = [(command, both.answers(command)) for command in story]
+    differing = [(it.code, it.ext, it.body, two) for it, two in told if two[0] != two[1]]
+    assert differing == []
+
+
+def test_drawn_policies_decide_alike(both: Both) -> None:
+    """Java's own answers for policies and requests that are drawn."""
+    rng = random.Random(21)
+    assert [it[0] for it in both.answers(user(3001, "ann", {"password": ANN.secret_key}))] == [0, 0]
+    for turn in range(12):
+        for kind in ("Custom", "Default"):
+            entries = [
+                entry(
+                    rng.choice(("*", "Topic:*", "Topic:a*", "Topic:ab*", "Topic:ab", "Topic:abc")),
+                    *rng.sample(("Pub", "Sub", "Get", "All", "Create"), rng.randint(1, 2)),
+                    decision=rng.choice(("Allow", "Deny")),
+                    sourceIps=rng.choice(
+                        ([], [], ["127.0.0.1"], ["127.0.0.0/8", "9.9.9.9"], ["10.0.0.0/8"])
+                    ),
+                )
+                for _ in range(rng.randint(1, 4))
+            ]
+            # An entry about a resource that is there twice is replaced by the later one here.
+            named = {it["resource"]: it for it in entries}
+            given = both.answers(acl(3006, "ann", *named.values(), kind=kind))
+            assert [it[0] for it in given] == [0, 0]
+        for name in ("ab", "abc", "abd", "a", "x"):
+            for code in (10, 12, 351):
+                ext = {"topic": name, "producerGroup": "p", "queueId": "0"}
+                ours, java = both.answers(Command(code, ext), ANN)
+                said = "has no permission to access"
+                refused = [said in it[1] for it in (ours, java)]
+                assert refused[0] == refused[1], (turn, name, code, ours, java)
+                if all(refused):
+                    assert ours[:2] == java[:2]
+        assert [it[0] for it in both.answers(Command(3008, {"subject": "User:ann"}))] == [0, 0]
+
+
+def test_java_tool_copies_users_and_policies_from_java_to_us_and_back(both: Both) -> None:
+    at = {"java": ("-b", both.java.address), "ours": ("-b", both.ours.address)}
+    for here, there, name in (("java", "ours", "eve"), ("ours", "java", "fay")):
+        brokers = {"java": both.java.address, "ours": both.ours.address}
+        way = ("-f", brokers[here], "-t", brokers[there])
+        made = both.mqadmin("createUser", *at[here], "-u", name, "-p", "pw-of-it", "-t", "Normal")
+        assert f"create user to {brokers[here]} success." in made
+        given = ("-s", f"User:{name}", "-r", "Topic:orders,Group:g*", "-a", "Pub,Sub")
+        made = both.mqadmin("createAcl", *at[here], *given, "-d", "Allow", "-i", "127.0.0.1")
+        assert f"create acl to {brokers[here]} success." in made
+        assert "success" in both.mqadmin("copyUser", *way, "-u", name)
+        assert "success" in both.mqadmin("copyAcl", *way, "-s", f"User:{name}")
+        shown = [
+            (
+                both.mqadmin("getUser", *where, "-u", name),
+                both.mqadmin("getAcl", *where, "-s", f"User:{name}"),
+            )
+            for where in at.values()
+        ]
+        assert shown[0] == shown[1]
+        assert "pw-of-it" in shown[0][0]
+        assert "Group:g*" in shown[0][1]
+        changed = both.mqadmin("updateUser", *at[there], "-u", name, "-s", "disable")
+        assert "success" in changed
+        assert "disable" in both.mqadmin("listUser", *at[there], "-f", name)
+        assert "success" in both.mqadmin("deleteAcl", *at[there], "-s", f"User:{name}")
+        assert "success" in both.mqadmin("deleteUser", *at[there], "-u", name)
+        assert name not in both.mqadmin("listUser", *at[there])

@@ -1,4 +1,4 @@
-"""Accounts before the front of gRPC: what own topic and group allow, and no more."""
+"""Accounts and users before the front of gRPC: what own topic and group allow, and no more."""
 
 from __future__ import annotations
 
@@ -38,6 +38,24 @@ accounts:
   defaultGroupPerm: DENY
 """
 
+KINDS = {
+    "accounts": {"aclEnable": "true"},
+    "users": {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "migrateAuthFromV1Enabled": "true",
+    },
+}
+"""The same rights, as accounts of RocketMQ 4.x and as users and policies made of these."""
+CHOSEN = dict[str, str]()
+
+
+@pytest.fixture(autouse=True, params=KINDS)
+def kind(request: pytest.FixtureRequest) -> None:
+    """Have every test here twice."""
+    CHOSEN.clear()
+    CHOSEN.update(KINDS[request.param])
+
 
 def run(
     folder: Path,
@@ -51,7 +69,7 @@ def run(
     file.write_text(ACCOUNTS)
 
     async def main() -> None:
-        async with fronted(folder, rules, aclEnable="true", rocketmqHome=str(folder)) as calls:
+        async with fronted(folder, rules, rocketmqHome=str(folder), **CHOSEN) as calls:
             people = [
                 dataclasses.replace(calls, access_key=f"the-{who}", secret=f"secret-of-{who}")
                 for who in ("writer", "reader", "stranger")
@@ -197,6 +215,7 @@ def test_client_id_of_one_account_is_none_of_anothers(tmp_path: Path) -> None:
     run(tmp_path, tell)
 
 
+@pytest.mark.parametrize("kind", ["accounts"], indirect=True)
 def test_rights_that_are_taken_away_count_at_once(tmp_path: Path) -> None:
     async def tell(writer: Calls, *others: Calls) -> None:
         del others

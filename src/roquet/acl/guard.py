@@ -42,11 +42,16 @@ class Guard:
         """`needs` says what each request needs."""
         self._source = source
         self._needs = needs
+        self._secrets: tuple[Table | None, Mapping[str, bytes]] = None, {}
 
     @property
-    def accounts(self) -> Mapping[str, Account]:
-        """The accounts in force; a change makes another mapping."""
-        return self._source.table.accounts
+    def secrets(self) -> Mapping[str, bytes]:
+        """Account -> what it signs with, of those in force; a change makes another mapping."""
+        table = self._source.table
+        if self._secrets[0] is not table:
+            secrets = {key: account.secret for key, account in table.accounts.items()}
+            self._secrets = table, secrets
+        return self._secrets[1]
 
     def check(self, command: Command, address: str) -> None:
         """Raise Refused, with Java's code and words, unless the request may be carried out."""

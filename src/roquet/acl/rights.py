@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from roquet.acl.needs import Need
     from roquet.protocol.command import Command
@@ -63,6 +63,11 @@ class RequestGuard(Rights, Protocol):
 
     def check(self, command: Command, address: str) -> None:
         """Raise Refused unless a request of the peer `ip:port` may be carried out."""
+        ...
+
+    @property
+    def secrets(self) -> Mapping[str, bytes]:
+        """Account -> what it signs with, of those in force; a change makes another mapping."""
         ...
 
     def verify(self, key: str, is_by: Callable[[bytes], bool], address: str) -> None:

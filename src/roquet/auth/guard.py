@@ -17,7 +17,7 @@ from roquet.protocol.names import is_waiting_room
 from roquet.service.ratelog import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from roquet.acl.rights import Asking
     from roquet.auth.directory import Directory
@@ -56,6 +56,16 @@ class PolicyGuard:
         self._unsigned = unsigned
         self._unchecked = unchecked
         self._joinable = _Joinable()
+        self._secrets: tuple[Directory | None, Mapping[str, bytes]] = None, {}
+
+    @property
+    def secrets(self) -> Mapping[str, bytes]:
+        """User -> password, of those who are let in; a change makes another mapping."""
+        directory = self._source.now
+        if self._secrets[0] is not directory:
+            users = (user for user in directory.users.values() if user.is_enabled)
+            self._secrets = directory, {user.name: user.password.encode() for user in users}
+        return self._secrets[1]
 
     def check(self, command: Command, address: str) -> None:
         """Raise Refused, with Java's code and words, unless the request may be carried out."""

@@ -50,7 +50,6 @@ from roquet.store.results import StoreFault
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from roquet.acl.accounts import Account
     from roquet.broker.operations.local import LocalBroker
     from roquet.proxy.services.clients import Stream
     from roquet.proxy.services.public import Answer
@@ -107,10 +106,10 @@ class Front:
         self._under_way: collections.Counter[Family] = collections.Counter()
 
     @property
-    def accounts(self) -> Mapping[str, Account] | None:
-        """The accounts by which calls are signed; None: nobody has to sign."""
+    def secrets(self) -> Mapping[str, bytes] | None:
+        """Account -> what its calls are signed with; None: nobody has to sign."""
         guard = self._broker.guard
-        return None if guard is None else guard.accounts
+        return None if guard is None else guard.secrets
 
     def admits(self, head: Head) -> int:
         """Return how long requests of a call may be that no account has signed. Raises Rejected."""

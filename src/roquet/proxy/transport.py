@@ -24,7 +24,6 @@ from roquet.service.ratelog import RateLog
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
 
-    from roquet.acl.accounts import Account
     from roquet.base.clock import Clock
     from roquet.proxy.front import Conversation, Front
     from roquet.proxy.rules.limits import ProxyLimits
@@ -48,7 +47,7 @@ class GrpcPort:
         self._rules = rules
         self._tls = tls
         self._log = RateLog(log, clock)
-        self._accounts: Mapping[str, Account] | None = None
+        self._secrets: Mapping[str, bytes] | None = None
         self.port = rules.port
         self._server: Any = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -93,9 +92,9 @@ class GrpcPort:
                 (network.network_address, network.prefixlen)
                 for network in networks_of(rules.balancers)
             ],
-            secrets=_secrets(self._front.accounts),
+            secrets=self._front.secrets,
         )
-        self._accounts = self._front.accounts
+        self._secrets = self._front.secrets
         asyncio.get_running_loop().add_reader(self._server.descriptor(), self._news)
         self._front.routes.port = self.port
 
@@ -122,11 +121,11 @@ class GrpcPort:
     # --- news ------------------------------------------------------------------------------------
 
     def _news(self) -> None:
-        accounts = self._front.accounts
-        if accounts is not self._accounts:
+        secrets = self._front.secrets
+        if secrets is not self._secrets:
             # What the core believes meanwhile decides about its memory alone: the front asks again.
-            self._accounts = accounts
-            self._server.set_secrets(_secrets(accounts))
+            self._secrets = secrets
+            self._server.set_secrets(secrets)
         for what, number, *more in self._server.take():
             if what == "call":
                 self._begin(number, *more)
@@ -281,9 +280,3 @@ class _Stream:
     def send(self, message: bytes) -> bool:
         """Send a message; false when the stream has ended."""
         return self._port.send(self._number, message)
-
-
-def _secrets(accounts: Mapping[str, Account] | None) -> dict[str, bytes] | None:
-    if accounts is None:
-        return None
-    return {key: account.secret for key, account in accounts.items()}

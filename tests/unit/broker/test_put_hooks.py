@@ -124,3 +124,49 @@ def test_hook_that_is_added_runs_in_its_place_for_everything_that_is_appended() 
         assert len(store.topics) == 3
 
     asyncio.run(run())
+
+
+class Noting:
+    """Notes what it is given: a hook of a test."""
+
+    name = "noting"
+
+    def __init__(self, acts_on: frozenset[str] | None) -> None:
+        self.acts_on = acts_on
+        self.given: list[Draft] = []
+
+    def __call__(self, draft: Draft, put: Put) -> PutResult | None:
+        del put
+        self.given.append(draft)
+        return None
+
+
+@pytest.mark.parametrize(
+    ("flag", "properties", "runs"),
+    [
+        (0, {}, False),
+        (sys_flag.COMPRESSED | 0x100 | sys_flag.MULTI_TAGS, {"KEYS": "k"}, False),
+        (0, {"secret": ""}, True),
+        (0, {"DELAY": "1"}, True),
+        (sys_flag.INNER_BATCH, {}, True),
+        (sys_flag.NEED_UNWRAP, {}, True),
+        (sys_flag.TRANSACTION_COMMIT, {}, True),
+        (0x800, {}, True),
+    ],
+)
+def test_hooks_run_for_messages_on_which_one_of_them_acts_and_for_odd_flags(
+    flag: int, properties: dict[str, str], *, runs: bool
+) -> None:
+    some, other = Noting(frozenset({"secret"})), Noting(frozenset({"DELAY"}))
+    hooks = PutHooks(Check(BrokerState()), some, other)
+    assert hooks(draft(flag=flag, **properties), SENT) is None
+    assert (len(some.given), len(other.given)) == (runs, runs)
+
+
+def test_hook_that_acts_on_any_message_is_given_every_message() -> None:
+    every = Noting(None)
+    hooks = PutHooks(Check(BrokerState()), Noting(frozenset()), every)
+    assert hooks(draft(), SENT) is None
+    assert len(every.given) == 1
+    assert hooks(draft("a/b"), SENT) is not None, "what the check refuses goes no further"
+    assert len(every.given) == 1

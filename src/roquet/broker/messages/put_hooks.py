@@ -26,6 +26,8 @@ from roquet.protocol.messages import sys_flag
 from roquet.store.results import PutResult, PutStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from roquet.broker.state import BrokerState
     from roquet.store.results import Draft
 
@@ -34,6 +36,16 @@ KNOWN_TO_CORE = props.TIMER_DELAYS | {props.INNER_NUM, props.INNER_MULTI_DISPATC
 
 ANY_MESSAGE = None
 """`acts_on` of a hook that may act on every message: none is taken by the core then."""
+
+
+_PLAIN_FLAGS = (
+    sys_flag.COMPRESSED
+    | sys_flag.COMPRESSION_MASK
+    | sys_flag.MULTI_TAGS
+    | sys_flag.BORN_HOST_V6
+    | sys_flag.STORE_HOST_V6
+)
+"""Bits of a message's flag that say how its bytes are to be read, and nothing else."""
 
 
 class Put(NamedTuple):
@@ -55,7 +67,7 @@ class PutHook(Protocol):
     name: str
     """For people."""
     acts_on: frozenset[str] | None
-    """The properties without which it does nothing to a plain send of a topic with a row."""
+    """The properties without which it does nothing to a message with plain flags."""
 
     def __call__(self, draft: Draft, put: Put) -> PutResult | None:
         """Return why the message cannot be stored. May raise Refusal."""
@@ -93,10 +105,21 @@ class PutHooks:
         """`check` is the first."""
         self._check = check
         self._hooks: tuple[PutHook, ...] = (check, *hooks)
+        self._later = hooks
+        self._acts_on = _together(hooks)
 
     def __call__(self, draft: Draft, put: Put) -> PutResult | None:
-        """Run them until one refuses; return why it does. May raise Refusal."""
-        for hook in self._hooks:
+        """Run them until one refuses; return why it does. May raise Refusal.
+
+        Those are left out that say themselves that they would do nothing.
+        """
+        refused = self._check.refused(draft.topic, inner=put.inner)
+        if refused is not None:
+            return refused
+        is_plain = not draft.sys_flag & ~_PLAIN_FLAGS
+        if is_plain and self._acts_on is not None and self._acts_on.isdisjoint(draft.properties):
+            return None
+        for hook in self._later:
             refused = hook(draft, put)
             if refused is not None:
                 return refused
@@ -117,13 +140,19 @@ class PutHooks:
 
         Those that it knows by itself are not among them.
         """
-        found: set[str] = set()
-        for hook in self._hooks:
-            acts_on = hook.acts_on
-            if acts_on is None:  # ANY_MESSAGE
-                return None
-            found |= acts_on
-        return frozenset(found - KNOWN_TO_CORE)
+        found = _together(self._hooks)
+        return None if found is None else found - KNOWN_TO_CORE
+
+
+def _together(hooks: Iterable[PutHook]) -> frozenset[str] | None:
+    """Return the properties at which any of the hooks acts; None when one acts on every message."""
+    found: set[str] = set()
+    for hook in hooks:
+        acts_on = hook.acts_on
+        if acts_on is None:  # ANY_MESSAGE
+            return None
+        found |= acts_on
+    return frozenset(found)
 
 
 def put_hooks(

@@ -54,6 +54,8 @@ class SendBatching:
         """`alone` answers a request that cannot go with others."""
         self._sends = sends
         self._callers = callers
+        self.is_settled = appender.is_settled
+        """Tells whether a message need not wait to be durable."""
         self._appender = appender
         self._log = log
         self._answers = answers
@@ -109,10 +111,6 @@ class SendBatching:
     def append(self, sendings: Sequence[Sending]) -> list[PutResult]:
         """Append messages together."""
         return self._log.append(list(map(_DRAFT, sendings)))
-
-    def is_settled(self, result: PutResult) -> bool:
-        """Tell whether a message need not wait to be durable."""
-        return self._appender.is_settled(result)
 
     async def settled(self, sending: Sending, result: PutResult) -> PutResult:
         """Wait until it is durable."""

@@ -118,7 +118,11 @@ class Sends:
         traffic: Traffic,
         queues: Queues,
     ) -> None:
-        self._gate = gate
+        self.check_open = gate.check
+        """Raises Refusal(BUSY) when no send is taken at the moment.
+
+        For fronts that want to know before they read a request; `send` asks by itself.
+        """
         self._checks = checks
         self._retries = retries
         self._broker_properties = broker_properties
@@ -127,16 +131,9 @@ class Sends:
         self._traffic = traffic
         self._queues = queues
 
-    def check_open(self) -> None:
-        """Raise Refusal(BUSY) when no send is taken at the moment.
-
-        For fronts that want to know before they read a request; `send` asks by itself.
-        """
-        self._gate.check()
-
     async def send(self, request: SendRequest, caller: Caller) -> SendResult:
         """Store one message. Raises Refusal when it is not stored."""
-        self._gate.check()
+        self.check_open()
         check_body(request.body)
         config = await self._checks.topic_for(request, caller.address)
         sending = self._checked(request, caller, config)
@@ -177,7 +174,8 @@ class Sends:
     def _checked(self, request: SendRequest, caller: Caller, config: TopicConfig) -> Sending:
         """Make the draft of a message that the topic may take. Raises Refusal."""
         properties = request.properties
-        queue_id = self._queue(request, config, _priority(properties))
+        priority = _priority(properties) if props.PRIORITY in properties else None
+        queue_id = self._queue(request, config, priority)
         if props.LITE_TOPIC in properties:
             self._name_queue(request.topic, properties)
         body = request.body
@@ -279,7 +277,7 @@ class Sends:
 
     async def batch_draft(self, request: SendBatchRequest, caller: Caller) -> BatchDraft:
         """Return a batch that may be appended. Raises Refusal when nothing of it is to be."""
-        self._gate.check()
+        self.check_open()
         check_body(request.messages)
         config = await self._checks.topic_for(request, caller.address)
         if len(request.topic) > names.TOPIC_LENGTH_MAX:
@@ -363,7 +361,7 @@ class Sends:
 
     def _check_bits(self, flag: int) -> None:
         """Refuse records that no consumer would ever see, answered with success by Java."""
-        if sys_flag.transaction(flag) in (
+        if flag & sys_flag.TRANSACTION_MASK in (
             sys_flag.TRANSACTION_PREPARED,
             sys_flag.TRANSACTION_ROLLBACK,
         ):

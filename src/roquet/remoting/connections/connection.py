@@ -339,7 +339,9 @@ class Connection(asyncio.BufferedProtocol):
 
         What is written in one turn of the loop goes out with one system call.
         """
-        if not self.is_open:
+        # As `is_open`, without a call: this is asked for every answer.
+        transport = self._transport
+        if transport is None or transport.is_closing():
             return
         self._output.append(data)
         self._output_size += len(data)

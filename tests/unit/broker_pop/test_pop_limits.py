@@ -462,3 +462,12 @@ def test_position_that_somebody_lowered_counts_and_the_group_begins_anew() -> No
         ahead.is_lowered = is_lowered
         assert it.begin("g", "t", 0, from_first=True) == (2, is_lowered)
         assert ahead.at is None
+
+
+def test_lock_is_taken_until_it_is_given_back_and_of_its_own_queue_alone() -> None:
+    it = PopLocks()
+    assert it.take(KEY)
+    keys = (KEY, ("t", "g", 1), ("t", "h", 0))
+    assert [it.is_taken(key) for key in keys] == [True, False, False]
+    assert not it.release(KEY)
+    assert not it.is_taken(KEY)

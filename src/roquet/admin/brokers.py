@@ -14,9 +14,11 @@ from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.admin import (
     GetAllProducerInfoRequest,
+    GetConsumeStatsInBroker,
     GetProducerConnectionListRequest,
     ViewBrokerStatsDataRequest,
 )
+from roquet.protocol.headers.broker import ResetMasterFlushOffsetRequest
 from roquet.protocol.headers.namesrv import (
     AddWritePermOfBrokerRequest,
     AddWritePermOfBrokerResponse,
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from roquet.protocol.bodies.clients import Connection, ProducerInfo
     from roquet.protocol.bodies.replication import HaStatusBody
     from roquet.protocol.bodies.routes import ClusterInfo
-    from roquet.protocol.bodies.stats import BrokerStatsItem
+    from roquet.protocol.bodies.stats import BrokerStatsItem, ConsumeStatsList
     from roquet.protocol.bodies.timers import TimerMetricsBody
     from roquet.protocol.header import Header
 
@@ -94,6 +96,15 @@ class Brokers:
         header = ViewBrokerStatsDataRequest(stats_name=name, stats_key=key)
         answer = await self._ask(broker, RequestCode.VIEW_BROKER_STATS_DATA, header)
         return read(stats.decode_broker_stats, answer)
+
+    async def consume_stats(self, broker: str, *, ordered: bool = False) -> ConsumeStatsList:
+        """Return how far all groups are on a broker; `ordered`: in ordered topics alone.
+
+        Raises as `runtime` does.
+        """
+        header = GetConsumeStatsInBroker(is_order=ordered)
+        answer = await self._ask(broker, RequestCode.GET_BROKER_CONSUME_STATS, header)
+        return read(stats.ConsumeStatsList.decode, answer)
 
     async def timers(self, broker: str) -> TimerMetricsBody:
         """Return how many timer messages wait, by topic. Raises as `runtime` does."""
@@ -174,6 +185,21 @@ class Brokers:
     async def delete_expired(self, broker: str) -> None:
         """Delete files of the log that are older than the store keeps. Raises as `runtime` does."""
         await self._ask(broker, RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+    async def set_master_flushed(self, broker: str, offset: int) -> None:
+        """Have a slave believe that its master's log is durable up to an offset.
+
+        Raises as `runtime` does.
+        """
+        header = ResetMasterFlushOffsetRequest(master_flush_offset=offset)
+        await self._ask(broker, RequestCode.RESET_MASTER_FLUSH_OFFSET, header)
+
+    async def move_pop_records(self, broker: str) -> None:
+        """Have a broker move records of pops from its key-value store to files.
+
+        A broker that keeps them in files does nothing. Raises as `runtime` does.
+        """
+        await self._ask(broker, RequestCode.POP_ROLLBACK)
 
     # --- inside ------------------------------------------------------------------------------
 

@@ -89,6 +89,13 @@ class Groups:
         tables = await self._tables(brokers)
         return {name: table[group] for name, table in tables.items() if group in table}
 
+    async def table(self, broker: str) -> dict[str, SubscriptionGroupConfig]:
+        """Return all groups of one broker, named by its name, with those of the system.
+
+        Raises as `get` does.
+        """
+        return (await self._tables([broker]))[broker]
+
     async def put(
         self,
         group: str | SubscriptionGroupConfig,
@@ -111,6 +118,19 @@ class Groups:
         async for _ in self._brokers.each(masters, request, change=True):
             pass
 
+    async def put_all(
+        self, configs: Iterable[SubscriptionGroupConfig], *, brokers: Iterable[str] | None = None
+    ) -> None:
+        """Create groups or change them to these, all with one request. Raises as `put` does."""
+        listed = list(configs)
+        for config in listed:
+            demand(names.check_group(config.name))
+        body = groups.encode_groups(listed)
+        request = command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, None, body)
+        masters = await self._brokers.masters(brokers)
+        async for _ in self._brokers.each(masters, request, change=True):
+            pass
+
     async def delete(
         self, group: str, *, offsets: bool = False, brokers: Iterable[str] | None = None
     ) -> None:
@@ -121,11 +141,14 @@ class Groups:
         async for _ in self._brokers.each(masters, request, change=True):
             pass
 
-    async def set_mode(self, mode: GroupRequestMode) -> None:
+    async def set_mode(
+        self, mode: GroupRequestMode, *, brokers: Iterable[str] | None = None
+    ) -> None:
         """Say whether a group's members pull or pop a topic. Raises as `put` does."""
         body = fastjson.java(assignments.request_mode_json(mode))
         request = command(RequestCode.SET_MESSAGE_REQUEST_MODE, None, body)
-        async for _ in self._brokers.each(await self._brokers.masters(), request, change=True):
+        masters = await self._brokers.masters(brokers)
+        async for _ in self._brokers.each(masters, request, change=True):
             pass
 
     async def set_readable(self, group: str, topic: str, *, readable: bool) -> None:

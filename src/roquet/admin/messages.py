@@ -142,17 +142,21 @@ class Messages:
         """Return the copies of a message by the id that its producer made. Raises as `by_key`."""
         return await self._query(topic, unique_id, _PULL_COUNT, (0, FOREVER_MS), by_id=True)
 
-    async def at(self, queue: MessageQueue, offset: int, count: int = 1) -> list[StoredMessage]:
+    async def at(
+        self, queue: MessageQueue, offset: int, count: int = 1, *, group: str | None = None
+    ) -> list[StoredMessage]:
         """Return up to `count` messages of a queue from an offset on; none beyond its end.
 
-        Raises Refused, Unreachable, OutcomeUnknown.
+        `group` is whose right to read is needed, TOOLS_CONSUMER's by default. Raises UsageError,
+        Refused, Unreachable, OutcomeUnknown.
         """
         found: list[StoredMessage] = []
         address = (await self._brokers.of_topic(queue.topic)).get(queue.broker_name)
         if address is None:
             raise UsageError(f"{queue.topic} is not on {queue.broker_name}")
         while len(found) < count:
-            more, offset = await self._pull(address, queue, offset, count - len(found))
+            left = count - len(found)
+            more, offset = await self._pull(address, queue, offset, left, group)
             if not more:
                 break
             found += more
@@ -329,10 +333,15 @@ class Messages:
         return sorted(found, key=lambda it: (it.store_timestamp, it.broker_name, it.queue_offset))
 
     async def _pull(
-        self, address: str, queue: MessageQueue, offset: int, count: int
+        self,
+        address: str,
+        queue: MessageQueue,
+        offset: int,
+        count: int,
+        group: str | None = None,
     ) -> tuple[list[StoredMessage], int]:
         """Return the next messages and the offset behind them; nothing at the queue's end."""
-        pulled = await self.pull(queue, offset, count, broker=address)
+        pulled = await self.pull(queue, offset, count, broker=address, group=group)
         return _messages(pulled.records, queue.broker_name), pulled.next_offset
 
 

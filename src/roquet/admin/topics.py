@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from roquet.admin.calls import Brokers, command, demand, read, read_header, tell_name_servers
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import READ_WRITE, TopicConfig, can_read
-from roquet.protocol import names
+from roquet.protocol import fastjson, names
 from roquet.protocol.bodies import groups, routes, stats, topics
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.headers.admin import (
@@ -17,8 +17,10 @@ from roquet.protocol.headers.admin import (
     DeleteTopicRequest,
     GetTopicConfigRequest,
     GetTopicStatsInfoRequest,
+    QueryConsumeQueueRequest,
     QueryTopicConsumeByWhoRequest,
 )
+from roquet.protocol.headers.broker import GetAllTopicConfigRequest, GetAllTopicConfigResponse
 from roquet.protocol.headers.namesrv import DeleteTopicFromNamesrvRequest, GetRouteInfoRequest
 from roquet.protocol.headers.offset import SearchOffsetRequest, SearchOffsetResponse
 from roquet.protocol.registration import departed
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from roquet.protocol.bodies.stats import TopicOffset
     from roquet.protocol.command import Command
 
+_PAGE = 2_000
 _ROUTE_WAIT_MS = 5_000
 _ROUTE_STEP_S = 0.05
 _WITH_DEPARTED = {departed.ASK: "true"}
@@ -102,6 +105,52 @@ class Topics:
         skip = (ResponseCode.TOPIC_NOT_EXIST,)
         answers = self._brokers.each(masters, request, skip=skip)
         return {name: read(topics.decode_topic, answer) async for name, answer in answers}
+
+    async def table(self, broker: str) -> dict[str, TopicConfig]:
+        """Return all topics of one broker (a name or an address), with those of the system.
+
+        Raises UsageError, Refused, Unreachable.
+        """
+        address = await self._brokers.address(broker)
+        found: dict[str, TopicConfig] = {}
+        sequence, total = 0, 1
+        while sequence < total:
+            # Brokers of 5.x give the table page by page; older ones all of it, and no total.
+            header = GetAllTopicConfigRequest(topic_seq=sequence, max_topic_num=_PAGE)
+            request = command(RequestCode.GET_ALL_TOPIC_CONFIG, header)
+            answer = await self._calls.ask(address, request)
+            found |= read(topics.TopicTableBody.decode, answer).topics
+            total = read_header(GetAllTopicConfigResponse, answer).total_topic_num or 0
+            sequence += _PAGE
+        return found
+
+    async def units(
+        self,
+        queue: MessageQueue,
+        index: int,
+        count: int,
+        *,
+        group: str | None = None,
+        broker: str | None = None,
+    ) -> Mapping[str, Any] | None:
+        """Return units of a consume queue as the broker tells them, by Java's names.
+
+        `queueData` has at most `count` from `index` on; with `group`, `subscriptionData` and
+        `filterData` say whether its filter takes them. None: the queue has no unit there. The
+        queue's master is asked unless another `broker` is given. Raises UsageError, Refused,
+        Unreachable.
+        """
+        header = QueryConsumeQueueRequest(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            index=index,
+            count=count,
+            consumer_group=group,
+        )
+        address = await self._brokers.address(broker or queue.broker_name)
+        request = command(RequestCode.QUERY_CONSUME_QUEUE, header)
+        answer = await self._calls.ask(address, request)
+        return read(fastjson.read_object, answer) if answer.body else None
 
     async def route(self, topic: str) -> TopicRoute:
         """Return where a topic is. Raises Refused with code 17 when it is nowhere, Unreachable."""
@@ -257,6 +306,22 @@ class Topics:
         async for _ in self._brokers.each(chosen, request, change=True):
             pass
         await self._until_routed(config, set(chosen))
+
+    async def put_all(
+        self, configs: Iterable[TopicConfig], *, brokers: Iterable[str] | None = None
+    ) -> None:
+        """Create topics or change them to these, all with one request; wait for no name server.
+
+        Raises as `put` does.
+        """
+        listed = list(configs)
+        for config in listed:
+            demand(names.check_topic(config.name))
+        body = topics.encode_topic_configs(listed)
+        request = command(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, body)
+        masters = await self._brokers.masters(brokers)
+        async for _ in self._brokers.each(masters, request, change=True):
+            pass
 
     async def alter(
         self,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from roquet.protocol.bodies.clients import Connection, ProducerInfo
     from roquet.protocol.bodies.replication import HaStatusBody
     from roquet.protocol.bodies.routes import ClusterInfo
-    from roquet.protocol.bodies.stats import BrokerStatsItem
+    from roquet.protocol.bodies.stats import BrokerStatsItem, ConsumeStatsList
     from roquet.protocol.bodies.timers import TimerMetricsBody
     from roquet.service.loop_thread import LoopThread
 
@@ -63,6 +63,13 @@ class Brokers:
         """
         return self._loop.run(self._inner.statistics(broker, name, key))
 
+    def consume_stats(self, broker: str, *, ordered: bool = False) -> ConsumeStatsList:
+        """Return how far all groups are on a broker; `ordered`: in ordered topics alone.
+
+        Raises as `runtime` does.
+        """
+        return self._loop.run(self._inner.consume_stats(broker, ordered=ordered))
+
     def timers(self, broker: str) -> TimerMetricsBody:
         """Return how many timer messages wait, by topic. Raises as `runtime` does."""
         return self._loop.run(self._inner.timers(broker))
@@ -113,3 +120,17 @@ class Brokers:
     def delete_expired(self, broker: str) -> None:
         """Delete files of the log that are older than the store keeps. Raises as `runtime` does."""
         self._loop.run(self._inner.delete_expired(broker))
+
+    def set_master_flushed(self, broker: str, offset: int) -> None:
+        """Have a slave believe that its master's log is durable up to an offset.
+
+        Raises as `runtime` does.
+        """
+        self._loop.run(self._inner.set_master_flushed(broker, offset))
+
+    def move_pop_records(self, broker: str) -> None:
+        """Have a broker move records of pops from its key-value store to files.
+
+        A broker that keeps them in files does nothing. Raises as `runtime` does.
+        """
+        self._loop.run(self._inner.move_pop_records(broker))

@@ -39,6 +39,13 @@ class Groups:
         """
         return self._loop.run(self._inner.get(group, brokers=brokers))
 
+    def table(self, broker: str) -> dict[str, SubscriptionGroupConfig]:
+        """Return all groups of one broker, named by its name, with those of the system.
+
+        Raises as `get` does.
+        """
+        return self._loop.run(self._inner.table(broker))
+
     def put(
         self,
         group: str | SubscriptionGroupConfig,
@@ -52,15 +59,21 @@ class Groups:
         """
         self._loop.run(self._inner.put(group, brokers=brokers, removed=removed))
 
+    def put_all(
+        self, configs: Iterable[SubscriptionGroupConfig], *, brokers: Iterable[str] | None = None
+    ) -> None:
+        """Create groups or change them to these, all with one request. Raises as `put` does."""
+        self._loop.run(self._inner.put_all(configs, brokers=brokers))
+
     def delete(
         self, group: str, *, offsets: bool = False, brokers: Iterable[str] | None = None
     ) -> None:
         """Delete a group, with `offsets` also what it had committed. Raises as `put` does."""
         self._loop.run(self._inner.delete(group, offsets=offsets, brokers=brokers))
 
-    def set_mode(self, mode: GroupRequestMode) -> None:
+    def set_mode(self, mode: GroupRequestMode, *, brokers: Iterable[str] | None = None) -> None:
         """Say whether a group's members pull or pop a topic. Raises as `put` does."""
-        self._loop.run(self._inner.set_mode(mode))
+        self._loop.run(self._inner.set_mode(mode, brokers=brokers))
 
     def set_readable(self, group: str, topic: str, *, readable: bool) -> None:
         """Allow or forbid a group to read a topic. Raises as `put` does."""

@@ -50,12 +50,15 @@ class Messages:
         """Return the copies of a message by the id that its producer made. Raises as `by_key`."""
         return self._loop.run(self._inner.by_id(topic, unique_id))
 
-    def at(self, queue: MessageQueue, offset: int, count: int = 1) -> list[StoredMessage]:
+    def at(
+        self, queue: MessageQueue, offset: int, count: int = 1, *, group: str | None = None
+    ) -> list[StoredMessage]:
         """Return up to `count` messages of a queue from an offset on; none beyond its end.
 
-        Raises Refused, Unreachable, OutcomeUnknown.
+        `group` is whose right to read is needed, TOOLS_CONSUMER's by default. Raises UsageError,
+        Refused, Unreachable, OutcomeUnknown.
         """
-        return self._loop.run(self._inner.at(queue, offset, count))
+        return self._loop.run(self._inner.at(queue, offset, count, group=group))
 
     def pull(
         self,

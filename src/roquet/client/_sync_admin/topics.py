@@ -8,6 +8,7 @@ from roquet.model.topic import READ_WRITE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from typing import Any
 
     from roquet import admin
     from roquet.admin.topics import Presence
@@ -50,6 +51,31 @@ class Topics:
         Raises UsageError, Refused, Unreachable.
         """
         return self._loop.run(self._inner.get(topic, brokers=brokers, cluster=cluster))
+
+    def table(self, broker: str) -> dict[str, TopicConfig]:
+        """Return all topics of one broker (a name or an address), with those of the system.
+
+        Raises UsageError, Refused, Unreachable.
+        """
+        return self._loop.run(self._inner.table(broker))
+
+    def units(
+        self,
+        queue: MessageQueue,
+        index: int,
+        count: int,
+        *,
+        group: str | None = None,
+        broker: str | None = None,
+    ) -> Mapping[str, Any] | None:
+        """Return units of a consume queue as the broker tells them, by Java's names.
+
+        `queueData` has at most `count` from `index` on; with `group`, `subscriptionData` and
+        `filterData` say whether its filter takes them. None: the queue has no unit there. The
+        queue's master is asked unless another `broker` is given. Raises UsageError, Refused,
+        Unreachable.
+        """
+        return self._loop.run(self._inner.units(queue, index, count, group=group, broker=broker))
 
     def route(self, topic: str) -> TopicRoute:
         """Return where a topic is. Raises Refused with code 17 when it is nowhere, Unreachable."""
@@ -142,6 +168,15 @@ class Topics:
         `removed` are the names of attributes to take away. Raises as `create` does, but for 18.
         """
         self._loop.run(self._inner.put(config, brokers=brokers, cluster=cluster, removed=removed))
+
+    def put_all(
+        self, configs: Iterable[TopicConfig], *, brokers: Iterable[str] | None = None
+    ) -> None:
+        """Create topics or change them to these, all with one request; wait for no name server.
+
+        Raises as `put` does.
+        """
+        self._loop.run(self._inner.put_all(configs, brokers=brokers))
 
     def alter(
         self,

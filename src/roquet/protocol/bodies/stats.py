@@ -113,7 +113,11 @@ class ConsumeStats:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read the body. Raises JsonError."""
-        source = fastjson.read_object(data)
+        return cls.of_json(fastjson.read_object(data))
+
+    @classmethod
+    def of_json(cls, source: Mapping[str, Any]) -> Self:
+        """Read the fields. Raises JsonError."""
         return cls(
             offsets={
                 queue: ConsumeOffset(
@@ -143,6 +147,28 @@ def consume_stats_list_body(
     totals = f'"totalDiff":{total_diff},"totalInflightDiff":{total_inflight_diff}'.encode()
     address = fastjson.quoted(broker_address).encode()
     return b'{"brokerAddr":%b,"consumeStatsList":[%b],%b}' % (address, listed, totals)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeStatsList:
+    """How far every group of a broker is in each of its topics (Java: ConsumeStatsList)."""
+
+    groups: tuple[tuple[str, tuple[ConsumeStats, ...]], ...]
+    """Group and its topics, in the broker's order."""
+    total_diff: int = 0
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read the answer to 317. Raises JsonError."""
+        source = fastjson.read_object(data)
+        return cls(
+            groups=tuple(
+                (group, tuple(ConsumeStats.of_json(it) for it in fields.objects(listed, group)))
+                for listed in fields.objects(source, "consumeStatsList")
+                for group in listed
+            ),
+            total_diff=fields.i64(source, "totalDiff"),
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,6 +277,10 @@ class RunningInfo:
     """Java: mqTable; the fields of ProcessQueueInfo."""
     status: Mapping[str, Json]
     """Topic -> the fields of ConsumeStatus."""
+    user_info: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    """What the application says of itself."""
+    stacks: str | None = None
+    """Stacks of its threads, where they were asked for."""
 
     def encode(self) -> bytes:
         """Write the body."""
@@ -262,7 +292,7 @@ class RunningInfo:
                 "properties": dict(self.properties),
                 "statusTable": dict(self.status),
                 "subscriptionSet": list(self.subscriptions),
-                "userConsumerInfo": {},
+                "userConsumerInfo": dict(self.user_info),
             }
         )
 
@@ -279,6 +309,8 @@ class RunningInfo:
                 for queue, item in fields.queue_items(source, "mqTable")
             },
             status={topic: fields.as_object(item, topic) for topic, item in status.items()},
+            user_info=fields.text_map(source, "userConsumerInfo"),
+            stacks=fields.optional_text(source, "jstack"),
         )
 
 

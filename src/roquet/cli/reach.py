@@ -33,20 +33,24 @@ NOTICE_S = 2.0
 """Without an answer for so long, a line says whose."""
 
 
-def client(options: argparse.Namespace) -> MQ:
+def client(options: argparse.Namespace, *, trace: bool = False) -> MQ:
     """Make a client of what `--namesrv`, the environment or the context names. Raises UsageError.
 
-    The name servers found are written to `options.namesrv`.
+    The name servers found are written to `options.namesrv`. With `trace` it traces what it does.
     """
-    cluster = contexts.chosen(options.namesrv, options.context)
-    options.namesrv = cluster.namesrv
-    return cluster_client(cluster)
+    # Found once: a second client of a command has the same account.
+    cluster = getattr(options, "cluster_found", None)
+    if cluster is None:
+        cluster = contexts.chosen(options.namesrv, options.context)
+    options.cluster_found, options.namesrv = cluster, cluster.namesrv
+    return cluster_client(cluster, trace=trace)
 
 
-def cluster_client(cluster: Context) -> MQ:
+def cluster_client(cluster: Context, *, trace: bool = False) -> MQ:
     """Make a client of a cluster. Raises UsageError."""
     addresses = contexts.addresses_of(cluster.namesrv, "--namesrv")
-    return connect("rmq://" + ";".join(addresses), credentials=cluster.credentials())
+    url = "rmq://" + ";".join(addresses)
+    return connect(url, credentials=cluster.credentials(), trace=trace)
 
 
 def helped(error: Unreachable) -> RoquetError:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from roquet.base.clock import SystemClock
-from roquet.base.errors import NotFound, RoquetError
+from roquet.base.errors import NotFound, RoquetError, Unreachable, UsageError
 from roquet.cli import output
 from roquet.cli.exits import EXIT_LEFT_OUT
-from roquet.cli.mqadmin.shared import targets
+from roquet.cli.mqadmin.shared import java_time, number, targets, truth
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
     from roquet.admin import Admin
+    from roquet.protocol.bodies.replication import HaStatusBody
 
 _HOUR_MS = 3_600_000
 
@@ -27,15 +29,15 @@ async def cluster_list(admin: Admin, options: argparse.Namespace) -> int:
     ):
         raise NotFound(f"there is no cluster {options.clusterName[:80]!r}")
     rows = [
-        (data.cluster, name, number, address)
+        (data.cluster, name, place, address)
         for name, data in sorted(known.items())
-        for number, address in sorted(data.addresses.items())
+        for place, address in sorted(data.addresses.items())
         if options.clusterName in (None, data.cluster)
     ]
     head = _TOTALS_HEAD if options.moreStats else _RATES_HEAD
     output.line(head)
     silent = False
-    for cluster, name, number, address in sorted(rows):
+    for cluster, name, place, address in sorted(rows):
         try:
             found = await admin.brokers.runtime(address)
         except RoquetError as error:
@@ -45,7 +47,7 @@ async def cluster_list(admin: Admin, options: argparse.Namespace) -> int:
         if options.moreStats:
             output.line(_totals(cluster, name, found))
         else:
-            output.line(_rates((cluster, name, number, address), found))
+            output.line(_rates((cluster, name, place, address), found))
     return EXIT_LEFT_OUT if silent else 0
 
 
@@ -232,3 +234,91 @@ async def add_write_perm(admin: Admin, options: argparse.Namespace) -> int:
             f"add write perm of broker[{options.brokerName}] in name server[{address}] OK, {count}"
         )
     return 0
+
+
+async def producer(admin: Admin, options: argparse.Namespace) -> int:
+    """Print every producer that is connected to a broker."""
+    for group, found in sorted((await admin.brokers.producers(options.broker.strip())).items()):
+        if not found:
+            output.line(f"producer group ({group}) instances are empty")
+        for it in found:
+            output.line(
+                f"producer group ({output.plain(group)}) instance :"
+                f" clientId={output.plain(it.client_id)},remoteIP={it.remote_ip},"
+                f" language={it.language}, version={it.version},"
+                f" lastUpdateTimestamp={it.last_update}"
+            )
+    return 0
+
+
+async def reset_master_flush_offset(admin: Admin, options: argparse.Namespace) -> int:
+    """Have a slave believe that its master is durable up to an offset."""
+    if options.brokerAddr is None or options.offset is None:
+        raise UsageError("give -b and -o")
+    offset = number(options.offset, "-o", 0)
+    await admin.brokers.set_master_flushed(options.brokerAddr.strip(), offset)
+    output.line(f"reset master flush offset to {offset} success")
+    return 0
+
+
+_LAG = "{:<64}  {:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20}  {}"
+
+
+async def broker_consume_stats(admin: Admin, options: argparse.Namespace) -> int:
+    """Print how far every group of a broker is in each of its queues."""
+    level = number(options.level, "-l", 0)
+    limit_s = number(options.timeoutMillis, "-t", 50_000) / 1000
+    ordered = truth(options.order, default=False)
+    try:
+        async with asyncio.timeout(limit_s):
+            found = await admin.brokers.consume_stats(options.brokerAddr.strip(), ordered=ordered)
+    except TimeoutError:
+        raise Unreachable(f"no answer within {limit_s:g} s, see -t") from None
+    head = ("#Topic", "#Group", "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset")
+    output.line(_LAG.format(*head, "#Diff", "#LastTime"))
+    for group, topics in found.groups:
+        for queue, at in sorted((queue, at) for it in topics for queue, at in it.offsets.items()):
+            diff = at.broker_offset - at.consumer_offset
+            if diff < level or at.last_timestamp <= 0:
+                continue
+            last = java_time(at.last_timestamp, millis=False)
+            place = (queue.topic[:64], group, queue.broker_name[:32], queue.queue_id)
+            output.line(_LAG.format(*place, at.broker_offset, at.consumer_offset, diff, last))
+    output.line(f"\nDiff Total: {found.total_diff}")
+    return 0
+
+
+async def ha_status(admin: Admin, options: argparse.Namespace) -> int:
+    """Print how far slaves have copied, or a slave its master; with -i again and again."""
+    every_s = None if options.interval is None else number(options.interval, "-i", 3)
+    while True:
+        for address in (await targets(admin, options)).values():
+            _ha(address, await admin.brokers.ha_status(address))
+        if every_s is None:
+            return 0
+        output.flush()
+        await SystemClock().sleep(max(1, every_s))
+
+
+def _ha(address: str, found: HaStatusBody) -> None:
+    if not found.is_master:
+        follow = found.follow
+        output.line(f"\n#MasterAddr\t{follow.master_address or 'null'}")
+        output.line(f"#CommitLogMaxOffset\t{follow.max_offset}")
+        output.line(f"#TransferSpeed(KB/s)\t{follow.bytes_per_second / 1024:.2f}")
+        output.line(f"#LastReadTime\t{java_time(follow.last_read_ms, millis=True)}")
+        output.line(f"#LastWriteTime\t{java_time(follow.last_write_ms, millis=True)}")
+        output.line(f"#MasterFlushOffset\t{follow.master_flush_offset}")
+        return
+    output.line(f"\n#MasterAddr\t{address}\n#MasterCommitLogMaxOffset\t{found.max_offset}")
+    output.line(f"#SlaveNum\t{len(found.slaves)}\n#InSyncSlaveNum\t{found.in_sync}")
+    output.line(
+        f"{'#SlaveAddr':<32}  {'#SlaveAckOffset':<16} {'#Diff':>16} {'#TransferSpeed(KB/s)':>16}"
+        f" {'#Status':>16} {'#TransferFromWhere':>16}"
+    )
+    for it in found.slaves:
+        state = "OK" if it.in_sync else "Fall Behind"
+        output.line(
+            f"{it.address:<32}  {it.acked:<16} {it.behind:>16} {it.bytes_per_second / 1024:>16.2f}"
+            f" {state:>16} {it.position:>16}"
+        )

@@ -12,19 +12,24 @@ from roquet.cli.mqadmin.shared import (
     java_bool,
     java_map,
     java_time,
+    listed,
     number,
     targets,
     truth,
 )
 from roquet.model.group import SubscriptionGroupConfig
+from roquet.model.request_mode import GroupRequestMode, RequestMode
 from roquet.protocol import names
+from roquet.protocol.bodies.groups import group_of
 from roquet.protocol.codes import ResponseCode
+from roquet.protocol.fastjson import JsonError
 from roquet.protocol.versions import describe
 
 if TYPE_CHECKING:
     import argparse
 
     from roquet.admin import Admin
+    from roquet.model.group import RetryPolicy
     from roquet.protocol.bodies.clients import Connection, ConsumerConnection
 
 
@@ -269,3 +274,79 @@ async def clone_group_offset(admin: Admin, options: argparse.Namespace) -> int:
         f"clone group offset success. srcGroup[{source}], destGroup=[{target}], topic[{topic}]"
     )
     return 0
+
+
+async def update_sub_group_list(admin: Admin, options: argparse.Namespace) -> int:
+    """Create or change the groups of a file, on one broker or on every master of a cluster."""
+    try:
+        configs = [group_of(it) for it in listed(options.filename, "subscriptionGroupTable")]
+    except JsonError as error:
+        raise UsageError(f"-f: {error}") from error
+    for name, address in (await targets(admin, options)).items():
+        await admin.groups.put_all(configs, brokers=[name])
+        output.line(
+            f"submit batch of group config to {address} success, please check the result later."
+        )
+    return 0
+
+
+async def set_consume_mode(admin: Admin, options: argparse.Namespace) -> int:
+    """Say whether members of a group pull or pop a topic."""
+    word = options.mode.strip()
+    if word not in list(RequestMode):
+        raise UsageError(f"-m {word[:40]!r}: one of {', '.join(RequestMode)}")
+    share = number(options.popShareQueueNum, "-q", 0)
+    topic, group = options.topicName.strip(), options.groupName.strip()
+    mode = GroupRequestMode(topic=topic, group=group, mode=RequestMode(word), pop_share=share)
+    for name, address in (await targets(admin, options)).items():
+        await admin.groups.set_mode(mode, brokers=[name])
+        output.line(f"set consume mode to {address} success.")
+    output.line(f"topic[{topic}] group[{group}] consume mode[{word}] popShareQueueNum[{share}]")
+    return 0
+
+
+async def get_consumer_config(admin: Admin, options: argparse.Namespace) -> int:
+    """Print how a group is configured on each broker."""
+    group = options.groupName.strip()
+    found = await admin.groups.get(group)
+    if not found:
+        raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"there is no group {group[:80]}")
+    known = (await admin.brokers.cluster()).brokers
+    for name, config in sorted(found.items()):
+        output.line(f"{'=' * 29}{known[name].cluster}:{name}{'=' * 29}")
+        fixed = "" if config.subscriptions is None else str(len(config.subscriptions))
+        rows = {
+            "groupName": config.name,
+            "consumeEnable": java_bool(config.consume_enable),
+            "consumeFromMinEnable": java_bool(config.consume_from_min_enable),
+            "consumeBroadcastEnable": java_bool(config.consume_broadcast_enable),
+            "consumeMessageOrderly": java_bool(config.consume_message_orderly),
+            "retryQueueNums": config.retry_queues,
+            "retryMaxTimes": config.retry_max_times,
+            "groupRetryPolicy": _policy(config.retry_policy),
+            "brokerId": config.broker_id,
+            "whichBrokerWhenConsumeSlowly": config.which_broker_when_consume_slowly,
+            "notifyConsumerIdsChangedEnable": java_bool(config.notify_consumer_ids_changed_enable),
+            "groupSysFlag": config.sys_flag,
+            "consumeTimeoutMinute": config.consume_timeout_minute,
+            "subscriptionDataSet": fixed,
+            "attributes": java_map(config.attributes),
+        }
+        for key, value in rows.items():
+            output.line(f"{key:<40}=  {output.plain(str(value))}".rstrip())
+    return 0
+
+
+def _policy(policy: RetryPolicy) -> str:
+    growing = custom = "null"
+    if policy.initial_ms is not None:
+        growing = (
+            f"ExponentialRetryPolicy{{initial={policy.initial_ms}, max={policy.max_ms},"
+            f" multiplier={policy.multiplier}}}"
+        )
+    if policy.next_ms is not None:
+        custom = f"CustomizedRetryPolicy{{next={list(policy.next_ms)}}}"
+    return (
+        f"GroupRetryPolicy{{type={policy.type}, exponentialRetryPolicy={growing},"
+        f" customizedRetryPolicy={custom}}}"
+    )

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused, UsageError
 from roquet.cli import output
-from roquet.cli.mqadmin.shared import java_map, java_order, java_time, number, truth
+from roquet.cli.mqadmin.shared import (
+    java_map,
+    java_order,
+    java_time,
+    moment,
+    number,
+    queue_text,
+    truth,
+)
 from roquet.model.queue import MessageQueue
 from roquet.protocol import tags
 from roquet.protocol.codes import ResponseCode
@@ -85,31 +93,29 @@ async def print_msg(admin: Admin, options: argparse.Namespace) -> int:
     """Print the messages of a topic, queue by queue."""
     wanted = tags.subscribe(options.topic, options.subExpression)
     bodies = truth(options.printBody, default=True)
-    begin = number(options.beginTimestamp, "-b", 0)
-    end = number(options.endTimestamp, "-e", 2**63 - 1)
+    begin = moment(options.beginTimestamp, "-b", 0)
+    end = moment(options.endTimestamp, "-e", 2**63 - 1)
     starts = await admin.topics.offsets_at(options.topic, begin) if begin else {}
     for queue, at in (await admin.topics.offsets(options.topic)).items():
         low = starts.get(queue, at.min_offset)
-        output.line(
-            f"minOffset={low}, maxOffset={at.max_offset}, MessageQueue [topic={queue.topic},"
-            f" brokerName={queue.broker_name}, queueId={queue.queue_id}]"
-        )
+        output.line(f"minOffset={low}, maxOffset={at.max_offset}, {queue_text(queue)}")
         for message in await admin.messages.at(queue, low, max(0, at.max_offset - low)):
             if message.store_timestamp <= end and wanted.takes_tag(message.tag):
                 bounds = {"MIN_OFFSET": str(at.min_offset), "MAX_OFFSET": str(at.max_offset)}
-                _line(message, bounds, bodies=bodies)
+                output.line(message_line(message, bounds, bodies=bodies))
         output.line("-" * 56)
     return 0
 
 
-def _line(message: StoredMessage, bounds: Mapping[str, str], *, bodies: bool) -> None:
+def message_line(message: StoredMessage, bounds: Mapping[str, str], *, bodies: bool) -> str:
+    """Return a message as the tool prints it in one line; `bounds`: what a pull adds to it."""
     name = message.unique_key or message.msg_id
     octets = ", ".join(str(it - 256 if it > 127 else it) for it in message.body)
     transaction = message.properties.get("__transactionId__", "null")
     carried = {**message.properties, **bounds}
     properties = output.plain(java_map(carried, _PROPERTIES_CAPACITY))
     shown = output.plain(message.body.decode(errors="replace")) if bodies else "NOT PRINT BODY"
-    output.line(
+    return (
         f"MSGID: {name} MessageExt [brokerName={message.broker_name},"
         f" queueId={message.queue_id}, storeSize={message.store_size},"
         f" queueOffset={message.queue_offset}, sysFlag={message.sys_flag},"

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 from roquet.base.errors import NotFound
 from roquet.cli import output
 from roquet.cli.exits import EXIT_REFUSED, EXIT_USAGE
-from roquet.cli.mqadmin.absent import ABSENT
-from roquet.cli.mqadmin.built import BUILT
-from roquet.cli.mqadmin.declared import parser_of, with_changes
-from roquet.cli.mqadmin.java_only import JAVA_ONLY
+from roquet.cli.mqadmin.table.absent import ABSENT
+from roquet.cli.mqadmin.table.built import BUILT
+from roquet.cli.mqadmin.table.declared import parser_of, with_changes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS = {it.name: it for it in (*BUILT, *JAVA_ONLY, *ABSENT)}
+COMMANDS = {it.name: it for it in (*BUILT, *ABSENT)}
 
 
 def mqadmin(words: Sequence[str]) -> int:
@@ -46,7 +45,5 @@ def _list() -> None:
     output.line("Commands, with the flags and columns of mqadmin 5.5.0:")
     for it in BUILT:
         output.line(f"   {it.name:<35}  {it.about}.")
-    output.line("\nOnly in RocketMQ's own mqadmin, which works with roquet's servers:")
-    output.line("   " + ", ".join(it.name for it in JAVA_ONLY))
     output.line("\nWithout the feature that they are for:")
     output.line("   " + ", ".join(it.name for it in ABSENT))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 from datetime import datetime
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from roquet.base.errors import NotFound, UsageError
 from roquet.protocol.java_hash import java_hash
@@ -13,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from roquet.admin import Admin
+    from roquet.model.queue import MessageQueue
+
+_FILE_MAX = 16 * 1024 * 1024
 
 
 async def targets(admin: Admin, options: argparse.Namespace) -> dict[str, str]:
@@ -21,11 +27,12 @@ async def targets(admin: Admin, options: argparse.Namespace) -> dict[str, str]:
     Raises UsageError when neither is given, NotFound for what is not there.
     """
     known = (await admin.brokers.cluster()).brokers
-    if options.brokerAddr is not None:
+    asked: str | None = getattr(options, "brokerAddr", None)
+    if asked is not None:
         for name, data in known.items():
-            if options.brokerAddr in data.addresses.values():
-                return {name: options.brokerAddr}
-        raise NotFound(f"no broker at {options.brokerAddr[:80]} is registered")
+            if asked in data.addresses.values():
+                return {name: asked}
+        raise NotFound(f"no broker at {asked[:80]} is registered")
     cluster = getattr(options, "clusterName", None) or getattr(options, "cluster", None)
     if cluster is None:
         raise UsageError("give -b or -c")
@@ -39,6 +46,28 @@ async def targets(admin: Admin, options: argparse.Namespace) -> dict[str, str]:
     return found
 
 
+def listed(file: str, table: str) -> list[dict[str, Any]]:
+    """Read the objects of a JSON file: an array, or what exportMetadata has written.
+
+    `table` is their place in the latter. Raises UsageError for a file that has none.
+    """
+    path = Path(file.strip())
+    try:
+        if path.stat().st_size > _FILE_MAX:
+            raise UsageError(f"-f {str(path)[:200]!r} is longer than {_FILE_MAX} bytes")
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"-f {str(path)[:200]!r} cannot be read: {error}") from error
+    if isinstance(found, dict):
+        rows = cast("dict[str, Any]", found).get(table)
+        found = [*rows.values()] if isinstance(rows, dict) else rows
+    if not isinstance(found, list):
+        raise UsageError(f"-f {str(path)[:200]!r} has no array of objects, and no {table}")
+    if not found or not all(isinstance(it, dict) for it in found):
+        raise UsageError(f"-f {str(path)[:200]!r} has an empty array, or what is no object")
+    return found
+
+
 def number(text: str | None, flag: str, default: int) -> int:
     """Read a whole number. Raises UsageError."""
     if text is None:
@@ -47,6 +76,31 @@ def number(text: str | None, flag: str, default: int) -> int:
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
         raise UsageError(f"{flag} {text[:40]!r} is no whole number")
     return int(text)
+
+
+def moment(text: str | None, flag: str, default: int) -> int:
+    """Read Unix milliseconds, or a local time as 2026-11-20#10:00:00:000. Raises UsageError."""
+    if text is None or text.strip().removeprefix("-").isdigit():
+        return number(text, flag, default)
+    try:
+        at = datetime.strptime(text.strip() + "000", "%Y-%m-%d#%H:%M:%S:%f")  # noqa: DTZ007
+        return int(at.timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        wanted = "milliseconds or a time like 2026-11-20#10:00:00:000"
+        raise UsageError(f"{flag} {text[:40]!r} is no time: {wanted}") from None
+
+
+def queue_text(queue: MessageQueue) -> str:
+    """Return a queue as Java prints it."""
+    return (
+        f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name},"
+        f" queueId={queue.queue_id}]"
+    )
+
+
+def java_stamp(time_ms: int) -> str:
+    """Return a local time as 17 digits, which is how Java prints times of a client's queues."""
+    return re.sub(r"\D", "", java_time(time_ms, millis=True))
 
 
 def truth(text: str | None, *, default: bool) -> bool:
@@ -91,13 +145,14 @@ def pretty(value: object, depth: int = 0) -> str:
     """Return JSON as fastjson prints it with PrettyFormat: tabs, and bare numbers as keys."""
     inner, outer = "\t" * (depth + 1), "\t" * depth
     if isinstance(value, dict):
-        if not value:
-            return "{}"
         named = cast("dict[int | str, object]", value)
         rows = [
             f"{key if isinstance(key, int) else _quoted(key)}:{pretty(it, depth + 1)}"
             for key, it in named.items()
+            if it is not None
         ]
+        if not rows:
+            return "{}"
         return "{\n" + ",\n".join(inner + row for row in rows) + f"\n{outer}}}"
     if isinstance(value, list):
         if not value:
@@ -106,7 +161,7 @@ def pretty(value: object, depth: int = 0) -> str:
         return "[\n" + ",\n".join(inner + pretty(it, depth + 1) for it in items) + f"\n{outer}]"
     if isinstance(value, bool):
         return java_bool(value)
-    return str(value) if isinstance(value, int) else _quoted(str(value))
+    return str(value) if isinstance(value, int | float) else _quoted(str(value))
 
 
 def _quoted(text: str) -> str:

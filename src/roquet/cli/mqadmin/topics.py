@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 from roquet.admin.topics import unknown_topic
 from roquet.base.errors import Refused, UsageError
 from roquet.cli import output
+from roquet.cli.mqadmin.exports import day
 from roquet.cli.mqadmin.shared import (
     attribute_changes,
     java_bool,
     java_map,
     java_order,
     java_time,
+    listed,
     number,
     pretty,
     targets,
@@ -24,9 +26,12 @@ from roquet.cli.mqadmin.shared import (
 from roquet.model.attributes import MESSAGE_TYPE
 from roquet.model.topic import TopicConfig, perm_text
 from roquet.protocol import names
+from roquet.protocol.bodies.topics import topic_of
+from roquet.protocol.fastjson import JsonError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
     from roquet.admin import Admin
     from roquet.model.queue import MessageQueue
@@ -237,3 +242,84 @@ async def allocate_mq(admin: Admin, options: argparse.Namespace) -> int:
     }
     output.line(json.dumps({"result": result}, separators=(",", ":")))
     return 0
+
+
+async def update_topic_list(admin: Admin, options: argparse.Namespace) -> int:
+    """Create or change the topics of a file, on one broker or on every master of a cluster."""
+    try:
+        configs = [topic_of(it) for it in listed(options.filename, "topicConfigTable")]
+    except JsonError as error:
+        raise UsageError(f"-f: {error}") from error
+    for name, address in (await targets(admin, options)).items():
+        await admin.topics.put_all(configs, brokers=[name])
+        output.line(
+            f"submit batch of topic config to {address} success, please check the result later."
+        )
+    return 0
+
+
+async def update_order_conf(admin: Admin, options: argparse.Namespace) -> int:
+    """Show, set or delete on which brokers a topic has how many queues in order."""
+    topic, method = options.topic.strip(), options.method.strip()
+    if method == "get":
+        found = await admin.name_servers.get(ORDER_TOPICS, topic)
+        output.line(f"get orderConf success. topic=[{topic}], orderConf=[{found}]")
+    elif method == "put":
+        conf = (options.orderConf or "").strip()
+        if not conf:
+            raise UsageError("-m put needs -v, as broker-a:4;broker-b:4")
+        await admin.name_servers.put(ORDER_TOPICS, topic, conf)
+        output.line(f"update orderConf success. topic=[{topic}], orderConf=[{conf}]")
+    elif method == "delete":
+        await admin.name_servers.delete(ORDER_TOPICS, topic)
+        output.line(f"delete orderConf success. topic=[{topic}]")
+    else:
+        raise UsageError(f"-m {method[:40]!r}: one of get, put, delete")
+    return 0
+
+
+_STATS = "{:<64}  {:<64} {:>12} {:>11} {:>11} {:>14} {:>14}"
+
+
+async def stats_all(admin: Admin, options: argparse.Namespace) -> int:
+    """Print rates, the messages of a day and the lag of every topic and group."""
+    head = ("#Topic", "#Consumer Group", "#Accumulation", "#InTPS", "#OutTPS")
+    output.line(_STATS.format(*head, "#InMsg24Hour", "#OutMsg24Hour"))
+    for topic in await admin.topics.names():
+        if names.is_retry(topic) or names.is_dlq(topic) or options.topic not in (None, topic):
+            continue
+        # It may be gone since it was listed, or have no master now.
+        with contextlib.suppress(Refused):
+            await _stats_of(admin, topic, active=options.activeTopic)
+    return 0
+
+
+async def _stats_of(admin: Admin, topic: str, *, active: bool) -> None:
+    route = await admin.topics.route(topic)
+    masters = [it.master for it in route.brokers if it.master is not None]
+    came, count = await _traffic(admin, masters, "TOPIC_PUT_NUMS", topic)
+    groups = await admin.topics.groups(topic)
+    if not groups and (count or not active):
+        row = (topic[:64], "", 0, f"{came:.2f}", "", count, "NO_CONSUMER")
+        output.line(_STATS.format(*row))
+    for group in groups:
+        went, taken = await _traffic(admin, masters, "GROUP_GET_NUMS", f"{topic}@{group}")
+        lag = 0
+        with contextlib.suppress(Refused):
+            lag = max(0, await admin.groups.lag(group, topic))
+        if count or taken or not active:
+            rates = (f"{came:.2f}", f"{went:.2f}")
+            output.line(_STATS.format(topic[:64], group[:64], lag, *rates, count, taken))
+
+
+async def _traffic(
+    admin: Admin, masters: Iterable[str], statistics: str, key: str
+) -> tuple[float, int]:
+    """Return the rate of the last minute and the messages of a day, of all masters."""
+    rate, count = 0.0, 0
+    for address in masters:
+        with contextlib.suppress(Refused):
+            found = await admin.brokers.statistics(address, statistics, key)
+            rate += found["statsMinute"].tps
+            count += day(found)
+    return rate, count

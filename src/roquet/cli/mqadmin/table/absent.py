@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roquet.cli.mqadmin.declared import Java
+from roquet.cli.mqadmin.table.declared import Java
 
 ABSENT: tuple[Java, ...] = (
     Java(
@@ -211,4 +211,11 @@ ABSENT: tuple[Java, ...] = (
         one_of=("brokerAddr", "clusterName"),
         lacks="metadata or queues in RocksDB",
     ),
+    Java(
+        "startMonitoring",
+        "Reports undone and deleted messages and failing clients, on and on",
+        "",
+        lacks="monitor that writes into log files",
+    ),
 )
+"""`table.declared` says for each thing that is lacking what to type instead."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roquet.cli.mqadmin.declared import Java
+from roquet.cli.mqadmin.table.declared import Java
 
 BUILT: tuple[Java, ...] = (
     Java(
@@ -256,5 +256,147 @@ BUILT: tuple[Java, ...] = (
         "Makes brokers compare all offsets and wake light consumers",
         "p:parentTopic! g:group! c:clientId b:brokerName",
         work="light_topics:trigger_dispatch",
+    ),
+    Java(
+        "updateTopicList",
+        "Applies a JSON file of topic configurations to a broker or a cluster",
+        "b:brokerAddr c:clusterName f:filename!",
+        one_of=("brokerAddr", "clusterName"),
+        work="topics:update_topic_list",
+    ),
+    Java(
+        "updateSubGroupList",
+        "Applies a JSON file of consumer group configurations in bulk",
+        "b:brokerAddr c:clusterName f:filename!",
+        one_of=("brokerAddr", "clusterName"),
+        work="groups:update_sub_group_list",
+    ),
+    Java(
+        "setConsumeMode",
+        "Chooses PULL or POP delivery for a topic and group pair",
+        "b:brokerAddr c:clusterName t:topicName! g:groupName! m:mode! q:popShareQueueNum",
+        work="groups:set_consume_mode",
+    ),
+    Java(
+        "resetMasterFlushOffset",
+        "Overwrites the master flush position remembered by a slave",
+        "b:brokerAddr o:offset",
+        work="brokers:reset_master_flush_offset",
+    ),
+    Java(
+        "queryMsgTraceById",
+        "Reads trace records of a message and prints the send and consume history",
+        "i:msgId! t:traceTopic b:beginTimestamp e:endTimestamp c:maxNum",
+        work="reading:query_msg_trace_by_id",
+    ),
+    Java(
+        "printMsgByQueue",
+        "Dumps the messages of one queue within a time range, optionally counting tags",
+        "t:topic! a:brokerName! i:queueId! c:charsetName s:subExpression b:beginTimestamp "
+        "e:endTimestamp p:print_msg d:printBody f:calculate",
+        work="reading:print_msg_by_queue",
+    ),
+    Java(
+        "sendMsgStatus",
+        "Sends test messages to a broker and prints send result and latency",
+        "b:brokerName! s:messageSize c:count",
+        work="sending:send_msg_status",
+    ),
+    Java(
+        "brokerConsumeStats",
+        "Prints the lag of every topic and group on a broker",
+        "b:brokerAddr! t:timeoutMillis l:level o:order",
+        work="brokers:broker_consume_stats",
+    ),
+    Java(
+        "consumerStatus",
+        "Fetches the state of each client of a group; can save thread dumps",
+        "g:consumerGroup! i:clientId b:brokerAddr s:jstack-",
+        work="members:consumer_status",
+    ),
+    Java(
+        "producer",
+        "Lists every producer client known to a broker",
+        "b:broker!",
+        work="brokers:producer",
+    ),
+    Java(
+        "updateOrderConf",
+        "Reads, writes or deletes the order configuration of a topic",
+        "t:topic! v:orderConf m:method!",
+        work="topics:update_order_conf",
+    ),
+    Java(
+        "statsAll",
+        "Prints produce and consume rates and lag of all topics",
+        "a:activeTopic- t:topic",
+        work="topics:stats_all",
+    ),
+    Java(
+        "checkMsgSendRT",
+        "Measures average send latency of a topic",
+        "t:topic! a:amount s:size",
+        work="sending:check_msg_send_rt",
+    ),
+    Java(
+        "clusterRT",
+        "Measures send latency of every cluster with the brokers' own topics, on and on",
+        "a:amount s:size c:cluster p:print_log m:machine_room i:interval",
+        work="sending:cluster_rt",
+    ),
+    Java(
+        "getConsumerConfig",
+        "Prints the group configuration on every broker",
+        "g:groupName!",
+        work="groups:get_consumer_config",
+    ),
+    Java(
+        "queryCq",
+        "Prints consume queue entries and how a group would filter them",
+        "t:topic! q:queue! i:index! c:count b:broker g:consumer",
+        work="reading:query_cq",
+    ),
+    Java(
+        "sendMessage",
+        "Sends one message",
+        "t:topic! p:body! k:key c:tags b:broker i:qid m:msgTraceEnable",
+        work="sending:send_message",
+    ),
+    Java(
+        "consumeMessage",
+        "Reads messages of a topic by queue offset or by time",
+        "t:topic! b:brokerName i:queueId o:offset g:consumerGroup s:beginTimestamp "
+        "e:endTimestamp c:MessageNumber",
+        work="reading:consume_message",
+    ),
+    Java(
+        "exportMetadata",
+        "Writes topics and groups to JSON files",
+        "c:clusterName b:brokerAddr f:filePath t:topic- g:subscriptionGroup- s:specialTopic-",
+        work="exports:export_metadata",
+    ),
+    Java(
+        "exportConfigs",
+        "Writes name server list and selected broker properties to JSON",
+        "c:clusterName! f:filePath",
+        work="exports:export_configs",
+    ),
+    Java(
+        "exportMetrics",
+        "Writes capacity and rate figures of brokers to JSON",
+        "c:clusterName! f:filePath",
+        work="exports:export_metrics",
+    ),
+    Java(
+        "exportPopRecord",
+        "Makes brokers move pop records from the key-value store to the file store",
+        "c:clusterName b:brokerAddr d:dryRun",
+        work="exports:export_pop_record",
+    ),
+    Java(
+        "haStatus",
+        "Prints replication state of a broker set",
+        "c:clusterName b:brokerAddr i:interval",
+        work="brokers:ha_status",
     ),
 )

@@ -18,6 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 MARKS = "!-~"
+INSTEAD = {
+    "broker containers": "start each broker as a process: roquet broker -c FILE",
+    "static topics": "ordinary ones are made by: roquet topic create",
+    "metadata or queues in RocksDB": "its tables are JSON files: roquet store check STORE",
+    "the controller": "roles are shown and changed by: roquet ha",
+    "compaction": "the latest message of a key is found by: roquet msg find TOPIC -k KEY",
+    "cold data flow control": "who reads how far back is shown by: roquet group lag",
+    "access control 2.0": "accounts of ACL 1.0 are kept by: roquet user",
+    "monitor that writes into log files": "try roquet top, or alerts: roquet console --alerts FILE",
+}
+"""What is lacking -> what to type."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,8 +44,6 @@ class Java:
     """`module:function` below `roquet.cli.mqadmin`; awaited with an `Admin` and the options."""
     lacks: str = ""
     """What the product would need to have for it."""
-    java_only: bool = False
-    """Whether RocketMQ's own tool does it, with our servers too."""
 
     def function(self) -> Callable[..., Any]:
         """Import and return what does the work."""
@@ -54,12 +63,8 @@ class Java:
 
     def refusal(self) -> str:
         """Return why there is no work."""
-        if self.java_only:
-            return (
-                f"mqadmin {self.name}: not here yet; RocketMQ's own mqadmin does it, and works"
-                " with roquet's servers"
-            )
-        return f"mqadmin {self.name}: roquet has no {self.lacks.removeprefix('the ')}"
+        lacks = self.lacks.removeprefix("the ")
+        return f"mqadmin {self.name}: roquet has no {lacks}; {INSTEAD[self.lacks]}"
 
 
 ATTRIBUTES = "attributes"

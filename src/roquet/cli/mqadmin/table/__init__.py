@@ -1,0 +1,1 @@
+"""The 96 commands of RocketMQ's mqadmin, as they are declared."""

@@ -25,7 +25,7 @@ INSTEAD = {
     "the controller": "roles are shown and changed by: roquet ha",
     "compaction": "the latest message of a key is found by: roquet msg find TOPIC -k KEY",
     "cold data flow control": "who reads how far back is shown by: roquet group lag",
-    "access control 2.0": "accounts of ACL 1.0 are kept by: roquet user",
+    "commands for users and policies yet": "RocketMQ's own mqadmin works with its brokers",
     "monitor that writes into log files": "try roquet top, or alerts: roquet console --alerts FILE",
 }
 """What is lacking -> what to type."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import subprocess
 import sys
@@ -10,11 +11,15 @@ from typing import TYPE_CHECKING
 
 from grpc_calls import fronted
 from roquet.base.config import settings
+from roquet.cli.servers.proxy import ProxyFlags, rules_of
+from roquet.proxy.rules.java_keys import WITHOUT_EFFECT
 from roquet.proxy.rules.limits import ProxyLimits
 from roquet.testing.java import REPOSITORY
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 _ROW = re.compile(r"^\| `(\w+)` \| (\w[^|]*) \|", re.MULTILINE)
 _LOADED = """
@@ -76,3 +81,29 @@ def test_flags_of_the_front_are_refused_without_it() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "--proxy, which is not given" in done.stderr
+
+
+def test_guide_has_each_key_without_effect_with_its_reason() -> None:
+    text = (REPOSITORY / "docs" / "guide" / "grpc.md").read_text()
+    table = text.partition("## Settings of RocketMQ without effect\n")[2].partition("\n## ")[0]
+    shown: dict[str, str] = {}
+    for line in table.splitlines():
+        if line.startswith("| ") and "`" in line:
+            why, keys = line.strip("| ").split(" | ")
+            shown |= dict.fromkeys(re.findall(r"`(\w+)`", keys), why)
+    assert shown == WITHOUT_EFFECT
+
+
+def test_keys_of_a_file_are_obeyed_named_as_idle_or_named_as_unknown(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "rmq-proxy.json"
+    file.write_text('{"userPropertyMaxNum": 7, "proxyMode": "LOCAL", "userPropertyMaxNun": 8}')
+    with caplog.at_level(logging.INFO, "roquet"):
+        rules = rules_of(ProxyFlags(file))
+    assert rules.properties_max == 7
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        "unknown settings ignored: userPropertyMaxNun (did you mean userPropertyMaxNum?)",
+        f"proxyMode has no effect here: {WITHOUT_EFFECT['proxyMode']}",
+    ]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from roquet.base.config import load
 from roquet.base.errors import UsageError
+from roquet.proxy.rules.java_keys import WITHOUT_EFFECT
 from roquet.proxy.rules.limits import ProxyLimits
 
 if TYPE_CHECKING:
@@ -37,9 +38,13 @@ class ProxyFlags:
 def rules_of(flags: ProxyFlags) -> ProxyLimits:
     """Read the settings; those that nobody here knows are named in the log. Raises UsageError."""
     given = {} if flags.file is None else _read(flags.file)
-    rules, report = load(ProxyLimits, given, {}, {"grpcServerPort": flags.port})
+    idle = sorted(given.keys() & WITHOUT_EFFECT.keys())
+    heeded = {key: value for key, value in given.items() if key not in WITHOUT_EFFECT}
+    rules, report = load(ProxyLimits, heeded, {}, {"grpcServerPort": flags.port})
     for line in report.lines():
         log.warning(line)
+    for key in idle:
+        log.info("%s has no effect here: %s", key, WITHOUT_EFFECT[key])
     return rules
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import types
+from typing import Any, cast
 
-from roquet.spark.jobs.shared.queries import bound
+import pytest
+from pyspark.errors import PySparkAttributeError
+
+from roquet.spark.jobs.shared.queries import CORES_UNKNOWN, bound, cores
 
 
 def test_values_stand_where_their_names_were() -> None:
@@ -29,3 +33,16 @@ def test_other_values_are_refused() -> None:
     for value in (True, 1.5, b"x", ["a"]):
         with pytest.raises(TypeError, match="no literal for"):
             bound(":key", {"key": value})
+
+
+def test_a_session_of_spark_connect_is_taken_for_a_few_cores() -> None:
+    class Connected:
+        @property
+        def sparkContext(self) -> Any:  # noqa: N802  (its name in PySpark)
+            raise PySparkAttributeError(
+                errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": "x"}
+            )
+
+    classic = types.SimpleNamespace(sparkContext=types.SimpleNamespace(defaultParallelism=6))
+    assert cores(cast("Any", classic)) == 6
+    assert cores(cast("Any", Connected())) == CORES_UNKNOWN

@@ -15,7 +15,7 @@ from roquet.spark.jobs.options.kinds import presence
 from roquet.spark.jobs.options.watch import TRACE, out_and_report
 from roquet.spark.jobs.shared import metrics
 from roquet.spark.jobs.shared.page import write
-from roquet.spark.jobs.shared.queries import sql
+from roquet.spark.jobs.shared.queries import cores, sql
 from roquet.spark.jobs.shared.report import Report
 from roquet.spark.jobs.tracing import queries as trace_queries
 from roquet.spark.jobs.tracing.columns import readable, unreadable
@@ -167,7 +167,7 @@ def _tables(
         say(f"table {folder}")
 
     # The trace topic has one queue, as brokers make it: all cores read it.
-    tasks = str(TASKS_A_CORE * spark.sparkContext.defaultParallelism)
+    tasks = str(TASKS_A_CORE * cores(spark))
     reading = {"minPartitions": tasks, **wanted.reading}
     # Messages are kept, and their records, of which there are many more, taken apart twice: what
     # the topic gets meanwhile would else be looked at for one table only.

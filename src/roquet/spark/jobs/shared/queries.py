@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import PySparkAttributeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+CORES_UNKNOWN: Final = 8
+"""What a cluster is taken for whose session does not tell."""
+
+
+def cores(spark: SparkSession) -> int:
+    """Return how many tasks run at a time, about; over Spark Connect nobody tells."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except PySparkAttributeError:
+        return CORES_UNKNOWN
 
 
 def sql(

@@ -49,7 +49,7 @@ SHORT_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 PARALLEL := -n $(WORKERS) --dist worksteal
 
 .PHONY: help check-tools setup grpc-messages native-dev demo test test-rust test-unit test-spark test-differential \
-	test-spark-next test-spark-connect all format lint types imports native interop interop-jars partition deploy browser site bench bench-relay bench-spark crash crash-timers crash-pop crash-light powerloss \
+	test-spark-next all format lint types imports native interop interop-jars partition deploy browser site bench bench-relay bench-spark crash crash-timers crash-pop crash-light powerloss \
 	powerloss-ext4 process-faults attack budget kills spark-kills iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit written mutants setting-mutants test-nightly nightly clean
 
 help: ## show this list

@@ -69,7 +69,7 @@ def run(
     file.write_text(ACCOUNTS)
 
     async def main() -> None:
-        async with fronted(folder, rules, rocketmqHome=str(folder), **CHOSEN) as calls:
+        async with fronted(folder, rules, None, rocketmqHome=str(folder), **CHOSEN) as calls:
             people = [
                 dataclasses.replace(calls, access_key=f"the-{who}", secret=f"secret-of-{who}")
                 for who in ("writer", "reader", "stranger")

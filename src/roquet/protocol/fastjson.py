@@ -280,7 +280,7 @@ def _write_made(value: Made, out: Any, indent: str | None, depth: int) -> None:
     for name in value.names():
         out(f"{before}{_quote(name)}:")
         row = value.make(value.source[name])
-        if type(row) is dict and (text := _numbers(row, deeper)) is not None:
+        if is_object(row) and (text := _numbers(row, deeper)) is not None:
             out(text)
         elif deeper is None:
             out(java(row).decode())

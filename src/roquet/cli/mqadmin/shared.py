@@ -55,17 +55,18 @@ def listed(file: str, table: str) -> list[dict[str, Any]]:
     try:
         if path.stat().st_size > _FILE_MAX:
             raise UsageError(f"-f {str(path)[:200]!r} is longer than {_FILE_MAX} bytes")
-        found = json.loads(path.read_bytes())
+        found: object = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"-f {str(path)[:200]!r} cannot be read: {error}") from error
     if isinstance(found, dict):
-        rows = cast("dict[str, Any]", found).get(table)
-        found = [*rows.values()] if isinstance(rows, dict) else rows
+        rows = cast("dict[str, object]", found).get(table)
+        found = [*cast("dict[str, object]", rows).values()] if isinstance(rows, dict) else rows
     if not isinstance(found, list):
         raise UsageError(f"-f {str(path)[:200]!r} has no array of objects, and no {table}")
-    if not found or not all(isinstance(it, dict) for it in found):
+    items = cast("list[object]", found)
+    if not items or not all(isinstance(it, dict) for it in items):
         raise UsageError(f"-f {str(path)[:200]!r} has an empty array, or what is no object")
-    return found
+    return cast("list[dict[str, Any]]", items)
 
 
 def number(text: str | None, flag: str, default: int) -> int:

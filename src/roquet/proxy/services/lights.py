@@ -61,9 +61,11 @@ class Lights:
         topic, group = request.topic.name, request.group.name
         checks.check_topic(topic)
         checks.check_group(group)
-        if not 0 <= request.action < len(_ACTIONS):
-            raise Rejected(Code.BAD_REQUEST, f"unknown LiteSubscriptionAction: {request.action}")
-        action, names = _ACTIONS[request.action], tuple(request.lite_topic_set)
+        number: int = request.action
+        if not 0 <= number < len(_ACTIONS):
+            raise Rejected(Code.BAD_REQUEST, f"unknown LiteSubscriptionAction: {number}")
+        action = _ACTIONS[number]
+        names = tuple(request.lite_topic_set)
         if len(names) > NAMES_MAX:
             raise Rejected(Code.BAD_REQUEST, f"a request may name {NAMES_MAX} lite topics")
         light = light_of(self._broker)

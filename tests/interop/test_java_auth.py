@@ -6,7 +6,10 @@ import asyncio
 import dataclasses
 import json
 import random
+import re
+import shlex
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -243,3 +246,22 @@ def test_java_tool_copies_users_and_policies_from_java_to_us_and_back(both: Both
         assert "success" in both.mqadmin("deleteAcl", *at[there], "-s", f"User:{name}")
         assert "success" in both.mqadmin("deleteUser", *at[there], "-u", name)
         assert name not in both.mqadmin("listUser", *at[there])
+
+
+def test_commands_of_the_guide_are_carried_out(both: Both) -> None:
+    """docs/guide/users-and-policies.md, in its order."""
+    guide = Path(__file__).parents[2] / "docs/guide/users-and-policies.md"
+    fence = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+    (block,) = [text for kind, text in fence.findall(guide.read_text()) if not kind]
+    *changes, last = block.splitlines()
+    assert len(changes) == 2
+    said = [
+        both.mqadmin(*shlex.split(line.replace("127.0.0.1:10911", both.ours.address))[1:])
+        for line in (*changes, last, "mqadmin deleteUser -b 127.0.0.1:10911 -u ann")
+    ]
+    assert all(f"to {both.ours.address} success." in it for it in (*said[:2], said[3]))
+    rows = [line.split()[:4] for line in said[2].splitlines() if line.startswith("User:ann")]
+    assert rows == [
+        ["User:ann", "Custom", "Topic:orders", "[Pub,"],
+        ["User:ann", "Custom", "Group:billing", "[Pub,"],
+    ]

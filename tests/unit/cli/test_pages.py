@@ -125,6 +125,7 @@ RUN_BY = {
     "docs/guide/relay.md": "tests/unit/relay/test_relay_guide.py",
     "docs/guide/security.md": "tests/unit/cli/test_tls_guide.py",
     "docs/guide/spark.md": "tests/spark/test_spark_guide.py",
+    "docs/guide/users-and-policies.md": "tests/interop/test_java_auth.py",
     "docs/guide/watching-consumers.md": "tests/nightly/test_spark_watch_guide.py",
 }
 """Which test runs blocks of a guide; what it leaves out is read by the tests above."""

@@ -50,6 +50,7 @@ PARTS = {
     "fast_fail": "Overload",
     "tls": "TLS",
     "acl": "Access control",
+    "auth": "Users and policies",
     "address_server": "Address server",
     "slow_groups": "Slow groups",
 }

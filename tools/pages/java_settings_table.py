@@ -265,6 +265,10 @@ EXACTLY: Mapping[str, str] = {
 AT_START: Mapping[str, tuple[str, ...]] = {
     "Java reads it at the start as well": (
         "acl*",
+        "auth*",
+        "initAuthenticationUser",
+        "innerClientAuthenticationCredentials",
+        "migrateAuthFromV1Enabled",
         "bindAddress",
         "listenPort",
         "haListenPort",

@@ -36,6 +36,18 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         "test_without_balancing_everybody_is_told_all_queues": ("serverLoadBalancerEnable",),
     },
+    "test_auth_servers.py": {
+        "test_only_users_are_let_in_and_to_what_policies_allow": (
+            "authenticationEnabled",
+            "authorizationEnabled",
+            "initAuthenticationUser",
+            "innerClientAuthenticationCredentials",
+        ),
+        "test_white_lists_are_of_codes_and_make_nobody_somebody": (
+            "authenticationWhitelist",
+            "authorizationWhitelist",
+        ),
+    },
     "test_broker_config.py": {
         "test_a_java_file_is_taken_as_it_is": ("mappedFileSizeCommitLog",),
     },
@@ -99,6 +111,11 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "test_fast_fail.py": {
         "test_it_can_be_switched_off": ("brokerFastFailureEnable",),
+    },
+    "test_grpc_access.py": {
+        "test_accounts_do_with_their_own_topic_and_group_all_there_is": (
+            "migrateAuthFromV1Enabled",
+        ),
     },
     "test_lane_capacities.py": {
         "test_lane_of_a_running_broker_refuses_what_is_above_its_changed_capacity": (

@@ -136,7 +136,8 @@ async def test_only_users_are_let_in_and_to_what_policies_allow(tmp_path: Path) 
         assert await it.said(Command(34, {}, data.encode()), ANN) == refused("ann", "Group:other")
         await it.allow(ANN, entry("Topic:orders", "Pub", decision="Deny"))
         assert await it.said(send, ANN) == refused("ann", "Topic:orders", "the decision is deny.")
-        assert await it.said(send, ROOT) == (0, "")
+        for who in (ROOT, INNER):
+            assert await it.said(send, who) == (0, "")
         assert await it.said(user_command(3002, "ann", {"userStatus": "disable"})) == (0, "")
         assert await it.said(pull_command("orders"), ANN) == (16, "User:ann is disabled.")
 

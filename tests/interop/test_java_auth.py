@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import io
 import json
 import random
 import re
@@ -17,6 +19,7 @@ import pytest
 from interop_world import our_broker, our_name_server, registered, until
 from roquet.acl.credentials import Credentials
 from roquet.base.clock import SystemClock
+from roquet.cli.app import run
 from roquet.protocol.command import Command
 from roquet.remoting.client import Client
 from roquet.testing.java import BrokerPlan, Driver, fetch_jars, free_port, java_broker
@@ -265,3 +268,83 @@ def test_commands_of_the_guide_are_carried_out(both: Both) -> None:
         ["User:ann", "Custom", "Topic:orders", "[Pub,"],
         ["User:ann", "Custom", "Group:billing", "[Pub,"],
     ]
+
+
+def ours(*words: str) -> tuple[int, str]:
+    """Run our tool; the account is that of the context in use."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = run(["mqadmin", *words])
+    return code, out.getvalue()
+
+
+STORY = (
+    "createUser {at} -u tale -p pw-of-tale -t Normal",
+    "createUser {at} -u plain -p pw-of-plain",
+    "getUser {at} -u tale",
+    "getUser {at} -u nobody",
+    "updateUser {at} -u tale -s disable",
+    "updateUser {at} -u tale -t Super",
+    "updateUser {at} -u tale -p another-one",
+    "listUser {at} -f ta",
+    "listUser {at} -f nobody",
+    "listUser -c DefaultCluster -f tale",
+    "getUser -c DefaultCluster -u tale",
+    "createAcl {at} -s User:tale -r Topic:a,Group:g* -a Pub,Sub -d Allow -i 127.0.0.1,10.0.0.0/8",
+    "createAcl {at} -s User:plain -r * -a All -d Deny",
+    "updateAcl {at} -s User:tale -r Topic:a -a Get -d Deny",
+    "getAcl {at} -s User:tale",
+    "getAcl {at} -s User:nobody",
+    "listAcl {at} -s tale",
+    "listAcl {at} -s tale -r Topic",
+    "listAcl {at} -r nothing-of-it",
+    "deleteAcl {at} -s User:tale -r Topic:a",
+    "getAcl {at} -s User:tale",
+    "copyUser {way} -u tale,nobody,plain",
+    "copyAcl {way} -s User:tale,User:plain",
+    "listUser -c DefaultCluster -f tale",
+    "listAcl -c DefaultCluster -s User:plain",
+    "deleteAcl -c DefaultCluster -s User:tale",
+    "getAcl {at} -s User:tale",
+    "deleteUser -c DefaultCluster -u tale",
+    "deleteUser -c DefaultCluster -u plain",
+    "listUser {at} -f tale",
+)
+
+
+def test_our_tool_does_and_prints_what_javas_does(
+    both: Both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One story, told by each tool to the broker of each make."""
+    keys = {"access_key": ROOT.access_key, "secret_key": ROOT.secret_key}
+    contexts = tmp_path / "contexts.json"
+    cluster = {"namesrv": both.namesrv, **keys}
+    contexts.write_text(json.dumps({"in_use": "here", "contexts": {"here": cluster}}))
+    contexts.chmod(0o600)
+    monkeypatch.setenv("ROQUET_CONTEXTS", str(contexts))
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    for at, other in ((both.ours, both.java), (both.java, both.ours)):
+        facts = {"at": f"-b {at.address}", "way": f"-f {at.address} -t {other.address}"}
+        told = [line.format(**facts) for line in STORY]
+        java = [both.mqadmin(*line.split()) for line in told]
+        refused = [line for line, it in zip(told, java, strict=True) if "Exception" in it]
+        mine = [ours(*line.split()) for line in told]
+        assert [line for line, (code, _) in zip(told, mine, strict=True) if code] == refused
+        assert [line.split()[0] for line in refused] == ["getAcl"], java
+        for line, (_, out), theirs in zip(told, mine, java, strict=True):
+            # The order of a cluster's brokers is that of a hash table in Java.
+            shown = [] if line in refused else sorted(theirs.splitlines())
+            assert sorted(out.splitlines()) == shown, line
+        assert sum(bool(out) for _, out in mine) > len(told) - 8
+
+
+def test_refusals_end_our_tool_with_one_line(
+    both: Both, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without an account: `-n` names a cluster that no account goes with."""
+    there = ("-n", both.namesrv, "-b", both.ours.address)
+    assert ours("createUser", *there, "-u", "x", "-p", "canary-of-x") == (1, "")
+    err = capsys.readouterr().err
+    assert "username cannot be null." in err
+    assert err.count("\n") == 1
+    assert "canary-of-x" not in err

@@ -34,6 +34,9 @@ FITTING = {
     "updateSubGroupList": ["-b", "127.0.0.1:1", "-f", "FILE"],
     "setConsumeMode": ["-b", "127.0.0.1:1", "-t", "T", "-g", "G", "-m", "POP"],
     "resetMasterFlushOffset": ["-b", "127.0.0.1:1", "-o", "0"],
+    "updateUser": ["-b", "127.0.0.1:1", "-u", "U", "-s", "disable"],
+    "copyUser": ["-f", "127.0.0.1:1", "-t", "127.0.0.1:1"],
+    "copyAcl": ["-f", "127.0.0.1:1", "-t", "127.0.0.1:1"],
     "updateOrderConf": ["-t", "T", "-m", "get"],
 }
 """Arguments of commands that do not take a 0 everywhere."""
@@ -161,6 +164,10 @@ def test_words_that_are_no_command_or_no_flag(capsys: pytest.CaptureFixture[str]
     assert "-t/--topic" in capsys.readouterr().err
     assert run(["mqadmin", "updateTopic", "-t", "x"]) == 2
     assert run(["mqadmin", "updateTopic", "-t", "x", "-b", "h:1", "-c", "c"]) == 2
+    user = ["mqadmin", "updateUser", "-b", "h:1", "-u", "u"]
+    assert run(user) == 2
+    assert run([*user, "-s", "disable", "-t", "Super"]) == 2
+    capsys.readouterr()
     assert run(["mqadmin"]) == 2
     capsys.readouterr()
     assert run(["mqadmin", "-h"]) == 0

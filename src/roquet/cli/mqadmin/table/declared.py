@@ -25,7 +25,6 @@ INSTEAD = {
     "the controller": "roles are shown and changed by: roquet ha",
     "compaction": "the latest message of a key is found by: roquet msg find TOPIC -k KEY",
     "cold data flow control": "who reads how far back is shown by: roquet group lag",
-    "commands for users and policies yet": "RocketMQ's own mqadmin works with its brokers",
     "monitor that writes into log files": "try roquet top, or alerts: roquet console --alerts FILE",
 }
 """What is lacking -> what to type."""
@@ -40,6 +39,8 @@ class Java:
     flags: str
     one_of: tuple[str, ...] = ()
     """Long names of flags of which exactly one is given."""
+    and_one_of: tuple[str, ...] = ()
+    """Others of which exactly one is given as well."""
     work: str = ""
     """`module:function` below `roquet.cli.mqadmin`; awaited with an `Admin` and the options."""
     lacks: str = ""
@@ -89,21 +90,25 @@ def parser_of(command: Java) -> argparse.ArgumentParser:
     parser.add_argument("-n", "--namesrvAddr", dest="namesrv", help="name servers, by ';'")
     parser.set_defaults(context=None)
     # Help cannot show a group without flags.
-    chosen = parser.add_mutually_exclusive_group(required=True) if command.one_of else parser
+    groups = [
+        (names, parser.add_mutually_exclusive_group(required=True))
+        for names in (command.one_of, command.and_one_of)
+        if names
+    ]
     flags = [it.partition(":") for it in command.flags.split()]
     # A letter that is declared twice is the later flag's, as in the library of RocketMQ's tool.
     last = {short: rest for short, _, rest in flags}
     for declared, _, rest in flags:
         short = declared if last[declared] == rest else ""
         name = rest.rstrip(MARKS)
-        names = [f"-{short}", f"--{name}"] if short else [f"--{name}"]
-        to = chosen if name in command.one_of else parser
+        words = [f"-{short}", f"--{name}"] if short else [f"--{name}"]
+        to = next((group for names, group in groups if name in names), parser)
         marks = rest.removeprefix(name)
         about = "not here yet" if "~" in marks else None
         if "-" in marks:
-            to.add_argument(*names, dest=name, action="store_true", help=about)
+            to.add_argument(*words, dest=name, action="store_true", help=about)
         else:
-            to.add_argument(*names, dest=name, required="!" in marks, help=about)
+            to.add_argument(*words, dest=name, required="!" in marks, help=about)
     return parser
 
 

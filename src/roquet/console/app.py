@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import importlib.resources
 import logging
+import re
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from roquet.client import MQ
 
 log = logging.getLogger(__name__)
+
+_OF_CLUSTER = re.compile(r"/c/([^/]*)(/.*|)", re.DOTALL)
+"""A path of one of several clusters: its name, and the path within."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -243,6 +247,11 @@ def _site(room: _Room, routes: Sequence[BaseRoute]) -> Starlette:
         status = error.status_code if isinstance(error, HTTPException) else 404
         text = "there is nothing at this address" if status == 404 else "that cannot be done here"
         path = request.scope["path"].removeprefix(inner)
+        # Paths of known clusters come to the site of their own.
+        unknown = _OF_CLUSTER.fullmatch(path) if status == 404 else None
+        if unknown is not None:
+            path = unknown[2]
+            text = f"there is no cluster {unknown[1][:64]!r} here"
         answer: Response
         if path.startswith("/api"):
             answer = JSONResponse({"error": text}, status)

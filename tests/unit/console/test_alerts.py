@@ -57,6 +57,24 @@ def test_lag_is_raised_when_it_has_held_and_over_with_distance_to_its_limit() ->
     assert (past.since_ms, past.over_ms, past.id) == (0, 63_000, "lag:g:0")
 
 
+@pytest.mark.parametrize(
+    ("node", "gone", "back"),
+    [
+        ("broker b:0", "broker b:0 does not answer or has left", "broker b:0 answers"),
+        ("name servers", "name servers do not answer", "name servers answer"),
+    ],
+)
+def test_alert_of_a_missing_node_says_so_in_correct_english(
+    node: str, gone: str, back: str
+) -> None:
+    alerts = Alerts(RULES)
+    assert alerts.judge(0, seen(nodes={node: False})) == []
+    ((event, alert),) = alerts.judge(30_000, seen(nodes={node: False}))
+    assert (event, alert.text) == ("raised", gone)
+    ((event, alert),) = alerts.judge(31_000, seen(nodes={node: True}))
+    assert (event, alert.text) == ("over", back)
+
+
 def test_limits_by_name_count_before_the_general_one_and_zero_is_never() -> None:
     alerts = Alerts(RULES)
     lags = {"vip": 11, "batch": 10**9, "other": 11}
@@ -292,6 +310,12 @@ def test_several_clusters_have_pages_of_their_own_and_one_sign_in(tmp_path: Path
                 assert (missing.status, "Page not found" in missing.text) == (404, True)
                 wrong = await keeper.get(f"{root}/api/nowhere")
                 assert (wrong.status, list(wrong.json)) == (404, ["error"])
+                for path in ("/api/topics", "/api"):
+                    unknown = await keeper.get(f"{root}/c/none{path}")
+                    assert (unknown.status, list(unknown.json)) == (404, ["error"])
+                    assert unknown.json["error"] == "there is no cluster 'none' here"
+                unknown = await keeper.get(f"{root}/c/none/topics")
+                assert (unknown.status, "there is no cluster" in unknown.text) == (404, True)
                 stranger = await world.stranger().get(f"{root}/topics")
                 assert stranger.headers["location"] == "/mq/login"
             rows = (await keeper.get("/api/audit")).json["rows"]

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+NAME_SERVERS = "name servers"
+"""All of them together, as a node."""
 _SIZE_MAX = 1 << 20
 _GROUPS_MAX = 10_000
 _PAST_MAX = 200
@@ -159,10 +161,16 @@ class Alerts:
                 bad = share > limit_share
                 cases["disk", broker] = _Case(share, limit_share, text, bad, fine, rules.hold)
         for node, is_there in seen.nodes.items():
-            text = f"{node} answers" if is_there else f"{node} does not answer or has left"
+            text = _said_of(node, is_there=is_there)
             case = _Case(float(is_there), 1, text, not is_there, is_there, rules.gone)
             cases["gone", node] = case
         return cases
+
+
+def _said_of(node: str, *, is_there: bool) -> str:
+    if node == NAME_SERVERS:
+        return "name servers answer" if is_there else "name servers do not answer"
+    return f"{node} answers" if is_there else f"{node} does not answer or has left"
 
 
 def load(file: Path) -> AlertRules:

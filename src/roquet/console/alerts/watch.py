@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import RoquetError
-from roquet.console.alerts.rules import Alert, Seen
+from roquet.console.alerts.rules import NAME_SERVERS, Alert, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from roquet.console.sampler import Sampler
 
 EVERY_S = 5.0
-NAME_SERVERS = "name servers"
 _NODES_MAX = 1000
 
 

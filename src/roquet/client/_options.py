@@ -25,7 +25,8 @@ class ProducerOptions:
     timeout_s: float = 3.0
     """For one send with all its tries."""
     retries: int = 2
-    """Tries on another broker after the first failed where that is safe."""
+    """Tries on another broker after the first failed where that is safe. With 0 also a broker that
+    says that it is busy is asked once only, and not again until `timeout_s` is over."""
     retry_unknown: bool = False
     """Try again also after a time-out: the message may then be stored twice."""
     compress_over: int = 4096

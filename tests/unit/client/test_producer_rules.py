@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 A0, A1, B0 = (MessageQueue("t", *place) for place in (("a", 0), ("a", 1), ("b", 0)))
 BUSY = Refused(ResponseCode.SYSTEM_BUSY, "busy")
+BROKEN = Refused(ResponseCode.SYSTEM_ERROR, "broken")
 NEVER = Refused(ResponseCode.MESSAGE_ILLEGAL, "no")
 
 
@@ -187,9 +188,9 @@ async def test_messages_go_to_one_queue_after_another() -> None:
 @pytest.mark.parametrize("retries", [0, 1, 2])
 @on_loop
 async def test_send_that_is_refused_is_tried_at_other_brokers_so_often(retries: int) -> None:
-    world = World(*[BUSY] * 9, retries=retries)
+    world = World(*[BROKEN] * 9, retries=retries)
     producer = await world.start()
-    with pytest.raises(Refused, match="busy"):
+    with pytest.raises(Refused, match="broken"):
         await producer.send("t", b"m")
     brokers = [address for address, _ in world.places()]
     assert brokers == ["a:1", "b:1", "a:1"][: 1 + retries]
@@ -236,7 +237,7 @@ async def test_next_try_goes_to_the_next_queue_of_another_broker() -> None:
 @pytest.mark.parametrize("by", ["queue", "order_key", "selector"])
 @on_loop
 async def test_chosen_queue_is_never_replaced(by: str) -> None:
-    world = World(BUSY)
+    world = World(BROKEN)
     producer = await world.start()
     ways: dict[str, Any] = {
         "queue": B0,
@@ -285,6 +286,46 @@ async def test_send_that_reaches_a_broker_in_time_is_no_failure() -> None:
     assert (await producer.send("t", b"m", queue=B0)).offset_id == "M"
     assert world.places() == [("b:1", "0")] * 5
     assert world.slept == [0.1] * 4
+
+
+@on_loop
+async def test_only_broker_is_asked_while_busy_until_the_time_is_over() -> None:
+    world = World(*[BUSY] * 99)
+    world.known = (A0, A1)
+    producer = await world.start()
+    with pytest.raises(Refused, match="busy"):
+        await producer.send("t", b"m", timeout_s=3.0)
+    assert world.slept == pytest.approx([0.1, 0.2, 0.4, 0.8, 0.8, 0.7])
+    # The master may be another one now.
+    assert [topic for topic, _ in world.asked] == ["t"] * 6
+    assert len(world.sent) == 7
+
+
+@on_loop
+async def test_busy_brokers_are_left_for_others_at_once_and_asked_again_after_pauses() -> None:
+    world = World(*[BUSY] * 4, "M")
+    producer = await world.start()
+    assert (await producer.send("t", b"m")).offset_id == "M"
+    assert [address for address, _ in world.places()] == ["a:1", "b:1", "a:1", "b:1", "a:1"]
+    assert world.slept == pytest.approx([0.1, 0.2])
+
+
+@on_loop
+async def test_chosen_queue_of_a_busy_broker_is_asked_again() -> None:
+    world = World(BUSY, BUSY, "M")
+    producer = await world.start()
+    assert (await producer.send("t", b"m", queue=B0)).offset_id == "M"
+    assert world.places() == [("b:1", "0")] * 3
+    assert world.slept == pytest.approx([0.1, 0.2])
+
+
+@on_loop
+async def test_busy_broker_is_asked_once_without_retries() -> None:
+    world = World(*[BUSY] * 9, retries=0)
+    producer = await world.start()
+    with pytest.raises(Refused, match="busy"):
+        await producer.send("t", b"m")
+    assert (len(world.sent), world.slept) == (1, [])
 
 
 @on_loop

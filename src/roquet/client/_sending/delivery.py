@@ -15,7 +15,7 @@ from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable
 from roquet.client._cluster.routes import auto_created, publish_queues
 from roquet.client._sending.latency import FAILED_MS, LatencyBook
 from roquet.client._sending.receipt import SendReceipt, receipts_of
-from roquet.client._sending.retry import may_retry, tells_of_broker
+from roquet.client._sending.retry import is_busy, may_retry, tells_of_broker
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.message import SendMessageRequest
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from roquet.model.queue import MessageQueue
 
 _RESTART_PAUSE_S = 0.1
+_BUSY_PAUSE_MAX_S = 0.8
 _FIELDS_MAX = 4096
 """Queues whose fields are kept."""
 _SYS_FLAG, _BORN, _FLAG, _PROPERTIES, _BATCH = (
@@ -90,6 +91,7 @@ class Delivery:
         tries = 1 if chooser is not None else 1 + self._options.retries
         last: MessageQueue | None = None
         attempt = 0
+        busy_s = _RESTART_PAUSE_S
         while True:
             attempt += 1
             left = end - loop.time()
@@ -99,19 +101,28 @@ class Delivery:
             except (Refused, Unreachable, OutcomeUnknown) as error:
                 again = may_retry(error, retry_unknown=self._options.retry_unknown)
                 never_left = isinstance(error, Unreachable) and not cannot_heal(error)
-                if not again or (attempt >= tries and not never_left):
+                busy = self._options.retries > 0 and is_busy(error)
+                if not again or (attempt >= tries and not (never_left or busy)):
                     raise
                 left = end - loop.time()
                 if left <= 0.0:
                     raise
-                if attempt >= tries:
-                    await self._wait_for_broker(encoded.topic, left)
+                if busy and (attempt >= tries or self._is_only_broker(encoded.topic, last)):
+                    await self._wait_for_broker(encoded.topic, busy_s, left)
+                    busy_s = min(2 * busy_s, _BUSY_PAUSE_MAX_S)
+                elif attempt >= tries:
+                    await self._wait_for_broker(encoded.topic, _RESTART_PAUSE_S, left)
 
-    async def _wait_for_broker(self, topic: str, left_s: float) -> None:
-        """Give a broker that restarts time to come back, and learn where it is then."""
-        await self._session.clock.sleep(min(_RESTART_PAUSE_S, left_s))
+    async def _wait_for_broker(self, topic: str, pause_s: float, left_s: float) -> None:
+        """Give a broker that restarts or is busy time to come back; learn where it is then."""
+        await self._session.clock.sleep(min(pause_s, left_s))
         with contextlib.suppress(Refused, Unreachable, OutcomeUnknown):
-            await self._session.refresh_route(topic, max(0.001, left_s - _RESTART_PAUSE_S))
+            await self._session.refresh_route(topic, max(0.001, left_s - pause_s))
+
+    def _is_only_broker(self, topic: str, last: MessageQueue | None) -> bool:
+        """Tell whether the next try can go nowhere else than the last one."""
+        known = self._session.book.publish_queues(topic) or ()
+        return last is not None and all(it.broker_name == last.broker_name for it in known)
 
     async def _send_to(
         self, encoded: Encoded, queue: MessageQueue, timeout_s: float

@@ -35,6 +35,11 @@ def tells_of_broker(error: Exception) -> bool:
     return not isinstance(error, Refused) or error.code in _ABOUT_BROKER
 
 
+def is_busy(error: Exception) -> bool:
+    """Tell whether a broker refuses for now: it has too much to do, or changes its role."""
+    return isinstance(error, Refused) and error.code == ResponseCode.SYSTEM_BUSY
+
+
 def may_retry(error: Exception, *, retry_unknown: bool) -> bool:
     """Tell whether the same message may be sent elsewhere after this failure.
 

@@ -64,17 +64,18 @@ class Producer:
         `topic` may be a whole `Message`; then the fields come from it. `body` is text or bytes, or
         with a `codec` (this one's, or that of the options) a value that it encodes. Messages with
         the same `order_key` go to the same queue; `queue` and `selector` choose one directly. A
-        chosen queue is never replaced by another, so such sends are tried once only. `unique_key`
-        replaces the one that the producer would make.
+        chosen queue is never replaced by another, so such sends are tried again only while its
+        broker is away or busy. `unique_key` replaces the one that the producer would make.
 
         `delay` (a timedelta or seconds, up to ten years) or `at` (a datetime with a time zone) is
         when consumers get the message: a timer on brokers of RocketMQ 5, which come to within a
         second and may allow less (timerMaxDelaySec, three days). Brokers before 5 have levels
         alone: a delay that is exactly one works there, any other raises UsageError.
 
-        A broker that cannot be reached is tried until `timeout_s` (3 s) is over, so that a restart
-        is no failure. Raises UsageError (fix the call), Refused (the broker said no), Unreachable
-        (never sent) and OutcomeUnknown (sent, no answer: it may be stored).
+        A broker that cannot be reached, or says that it is busy (code 2), is tried until
+        `timeout_s` (3 s) is over, so that a restart or a change of role is no failure. Raises
+        UsageError (fix the call), Refused (the broker said no), Unreachable (never sent) and
+        OutcomeUnknown (sent, no answer: it may be stored).
         """
         return self._loop.run(
             self._inner.send(

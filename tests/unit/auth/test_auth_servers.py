@@ -18,8 +18,9 @@ from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
 from roquet.broker import app as broker_app
 from roquet.broker.config import load_config
+from roquet.broker.network.body_limits import BODY_LIMITS, body_max
 from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData
-from roquet.protocol.codes import RequestCode
+from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.remoting.client import Client
 from roquet.testing.cluster import TINY, pull_command, send_command
@@ -253,6 +254,19 @@ async def test_requests_without_a_rule_are_for_super_users(tmp_path: Path) -> No
                 assert answer.code == 16, (code, answer.code, answer.remark)
                 for nobody in (None, STRANGER):
                     assert (await it.call(Command(int(code)), nobody)).code == 16
+
+
+@on_loop
+async def test_body_of_a_request_about_users_has_a_limit(tmp_path: Path) -> None:
+    codes = [code for code in BODY_LIMITS if code.name.startswith("AUTH_")]
+    assert codes
+    async with guarded(tmp_path) as it:
+        for code in codes:
+            most = body_max(code)
+            code_said, why = await it.said(Command(code, {}, b" " * (most + 1)))
+            assert code_said == ResponseCode.INVALID_PARAMETER
+            assert why == f"request {int(code)} has a body of {most + 1} bytes: it may have {most}"
+            assert "it may have" not in (await it.said(Command(code, {}, b" " * most)))[1]
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ class World:
         self.waits: list[int] = []
         self.replies: list[Command] = []
         self.has_room = True
-        unused = cast("Any", SimpleNamespace(door=None, ends=None))
+        unused = cast("Any", SimpleNamespace(door=None, ends=None, check=None))
         services = make_services(
             self.base, unused, unused, unused, expressions=Expressions(), timers=unused
         )

@@ -75,6 +75,10 @@ def test_body_limits_longer_bodies_are_refused_before_they_are_read(tmp_path: Pa
             if most >= FRAME_SIZE_MAX:
                 continue
             answer = await it.call(Command(code, ext={}, body=b" " * (most + 1)))
+            if code.name.startswith("AUTH_"):
+                # Served only where users are asked for; tried there in test_auth_servers.py.
+                assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+                continue
             assert (answer.code, answer.remark) == (
                 ResponseCode.INVALID_PARAMETER,
                 f"request {int(code)} has a body of {most + 1} bytes: it may have {most}",

@@ -434,4 +434,4 @@ def test_message_that_was_popped_needs_the_right_on_the_topic_that_it_came_from(
     record = desk.store.log[-1]._replace(topic=topic_)
     caller = Caller(address="127.0.0.1:9")
     desk.handler._send_backs._require_readable(caller, record, "g")
-    assert asked == [topic(name, Perm.SUB) for name in needed]
+    assert asked == [topic(name, Perm.SUB | Perm.GET) for name in needed]

@@ -89,6 +89,7 @@ MORE: dict[tuple[str, ...], list[str]] = {
     ("msg", "find"): ["-k", "k"],
     ("dlq", "resend"): ["--all"],
     ("user", "set"): ["--admin"],
+    ("user", "alter"): ["--status", "disable"],
 }
 """What a command needs besides what its declaration demands."""
 

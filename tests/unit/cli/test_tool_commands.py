@@ -155,6 +155,9 @@ def test_accounts_of_a_broker_without_access_control_are_named_so(shell: Shell) 
     assert (shell.code, "NAME=PUB|SUB" in shell.err) == (2, True)
     shell("user", "ls", "nobody")
     assert shell.code == 5
+    for words in (("user", "show"), ("acl", "ls"), ("acl", "revoke", "u", "-y")):
+        shell(*words)
+        assert (shell.code, "authenticationEnabled=true" in shell.err) == (1, True), shell.err
 
 
 def test_contexts_choose_the_cluster_and_keep_secrets(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 
+from roquet.cli.commands.access import ACCOUNTS, USERS
 from roquet.cli.commands.declared import Row, argument
 from roquet.cli.flags import count, signed
 from roquet.protocol.names import TRACE_TOPIC
@@ -18,8 +19,8 @@ NOUNS = {
     "dlq": "look at messages that groups gave up, and send them again",
     "namesrv": "run a name server; or look at name servers and change settings",
     "namesrv config": "show and change the settings of running name servers",
-    "user": "list, make and delete accounts (access control 1.0)",
-    "acl": "say which addresses need no account",
+    "user": "users of 5.x: create, show, alter, delete; accounts of 4.x: ls, set, rm",
+    "acl": "what users of 5.x may do: ls, grant, revoke; which addresses need no account: allow",
     "context": "name clusters, and choose the one that commands talk to",
     "bench": "put load on a topic",
     "broker": "run a broker; or look at brokers, change settings, drain one",
@@ -41,7 +42,6 @@ _OF_TOPIC = argument("-t", "--topic", help="only of this topic")
 
 _SINCE = argument("--since", metavar="TIME", help="given up then or later: 1d (back), a date")
 _AT_MOST = argument("-c", "--count", type=count, default=1000, help="at most (%(default)s)")
-_USER = argument("user", metavar="USER", help="its access key")
 _NAME = argument("name", metavar="NAME", help="the name of the cluster")
 _BENCH_TOPIC = argument(
     "topic", metavar="TOPIC", nargs="?", default="roquet_bench", help="(%(default)s)"
@@ -345,41 +345,6 @@ SERVERS = (
     ),
 )
 
-ACCOUNTS = (
-    Row(
-        ("user", "ls"),
-        "list accounts, without secrets",
-        "accounts:ls",
-        (argument("broker", metavar="BROKER", nargs="?", help="only of this broker"),),
-    ),
-    Row(
-        ("user", "set"),
-        "make an account, or change one",
-        "accounts:put",
-        (
-            _USER,
-            argument("--secret-file", metavar="FILE", help="its secret; -: a line of the input"),
-            argument("--admin", action=argparse.BooleanOptionalAction, help="it may do all"),
-            argument("--topics", metavar="PERM", help="with any topic: DENY, PUB|SUB, ..."),
-            argument("--groups", metavar="PERM", help="with any group"),
-            argument("--topic", action="append", metavar="NAME=PERM", help="with one topic"),
-            argument("--group", action="append", metavar="NAME=PERM", help="with one group"),
-            argument("--addresses", metavar="ADDRESSES", help="it needs no signature from there"),
-        ),
-        prints=False,
-        changes=True,
-    ),
-    Row(("user", "rm"), "delete an account", "accounts:rm", (_USER,), prints=False, changes=True),
-    Row(
-        ("acl", "allow"),
-        "replace the addresses that need no account",
-        "accounts:allow",
-        (argument("address", metavar="ADDRESS", nargs="*", help="as 10.0.0.*; none: no address"),),
-        prints=False,
-        changes=True,
-    ),
-)
-
 AROUND = (
     Row(("context", "ls"), "list named clusters", "tools.context:ls", given="nothing"),
     Row(
@@ -456,4 +421,4 @@ AROUND = (
     ),
 )
 
-ROWS = TOPICS + GROUPS + MESSAGES + AGAIN + BROKERS + SERVERS + ACCOUNTS + AROUND
+ROWS = TOPICS + GROUPS + MESSAGES + AGAIN + BROKERS + SERVERS + ACCOUNTS + USERS + AROUND

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import UsageError
-from roquet.base.limits import ANSWER_SIZE_MAX
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import reply_to
 from roquet.remoting.codec import FRAME_SIZE_MAX
@@ -25,6 +24,7 @@ from roquet.remoting.connections.connection import KEYS, RECEIVE_SIZE, Connectio
 from roquet.remoting.connections.in_flight import ClockJumpDetector
 from roquet.remoting.connections.ingest import Ingest, PlainIngest
 from roquet.remoting.connections.limits import MIB, Budget, ConnectionConfig
+from roquet.remoting.connections.reply import Reply
 from roquet.remoting.connections.silence import SilentConnections
 from roquet.remoting.router import Request
 from roquet.remoting.tls import CLIENT_HELLO, HANDSHAKE_S, SHUTDOWN_S
@@ -50,6 +50,10 @@ _KNOWS_GO_AWAY = 475
 """Clients above this version (V5_3_1) go elsewhere when they are told to (spec: wire §2)."""
 _SHORT_S = 30
 """Seconds after running out of descriptors in which silent connections have to speak soon."""
+_QUIET_S = 0.1
+"""A stopping server closes its connections once no request has come for so long."""
+_LOOKS_MAX = 20
+"""How often it waits for that."""
 _GONE = (errno.ECONNABORTED, errno.EINTR)
 
 
@@ -132,6 +136,11 @@ class Server:
         self._socket: socket.socket | None = None
         self._listening = False
         self._stopping = False
+        """Nobody new is let in, and peers that know how are sent elsewhere."""
+        self._refuses = False
+        """What was in hand is done: whoever still asks is refused."""
+        self._closes = False
+        self._requests = 0
         self._connections: dict[int, Connection] = {}
         self._addresses: dict[int, str] = {}
         self._per_address: Counter[str] = Counter()
@@ -183,7 +192,7 @@ class Server:
         connection = self._connections.get(key)
         if connection is None:
             return None
-        reply = _Reply(self, connection, command, connection.last_ms)
+        reply = Reply(self, connection, command, connection.last_ms)
         reply.held = True
         return Request(command, connection, connection.last_ms, reply)
 
@@ -200,7 +209,7 @@ class Server:
         listening.setblocking(False)
         self._socket = listening
         self._port = listening.getsockname()[1]
-        self._stopping = False
+        self._stopping = self._refuses = self._closes = False
         self._tasks = Tasks()
         self._tasks.repeat(
             self._sweep, self._clock, name="close idle connections", every_s=1, first_after_s=1
@@ -208,13 +217,18 @@ class Server:
         self._listen()
 
     async def stop(self) -> None:
-        """Accept no more, finish the requests in hand, close."""
+        """Accept no more, finish the requests in hand, send peers away, close."""
         self._stopping = True
+        if self._listening:
+            self._accept()  # those whom the kernel has let in get an answer as well
         self._deaf()
         if self._socket is not None:
             self._socket.close()
             self._socket = None
         await self._until_idle(lambda: self._in_hand == 0, self._config.drain_s)
+        self._refuses = True
+        await self._until_quiet()
+        self._closes = True
         for connection in tuple(self._connections.values()):
             connection.close("")
         await self._tasks.stop()
@@ -277,7 +291,7 @@ class Server:
         """Look at the first byte without taking it, then make the transport that it asks for."""
         try:
             first = await self._first_byte(accepted, key)
-            if first is None or self._stopping or not self._speaks(first, address):
+            if first is None or self._closes or not self._speaks(first, address):
                 accepted.close()
                 return
             if first != CLIENT_HELLO and self._native is not None and self._native.is_open:
@@ -375,18 +389,26 @@ class Server:
     def request(self, connection: Connection, command: Command) -> None:
         """Give a request to the router, or send the peer away when stopping."""
         self._in_hand += 1
+        self._requests += 1
         request = Request(
             command,
             connection,
             connection.received_ms,
-            _Reply(self, connection, command, connection.last_ms),
+            Reply(self, connection, command, connection.last_ms),
             self._done,
         )
-        if self._stopping and command.version > _KNOWS_GO_AWAY:
+        # What wants no answer, such as offsets, cannot be sent again elsewhere.
+        if not self._stopping or command.is_one_way:
+            self._router.dispatch(request)
+        elif command.version > _KNOWS_GO_AWAY:
             request.reply(reply_to(command, ResponseCode.GO_AWAY, remark="please go away"))
             self._done(request)
-            return
-        self._router.dispatch(request)
+        elif self._refuses:
+            code = ResponseCode.SERVICE_NOT_AVAILABLE
+            request.reply(reply_to(command, code, remark="the server is stopping"))
+            self._done(request)
+        else:
+            self._router.dispatch(request)
 
     def complain(self, connection: Connection, what: str) -> None:
         """Log what a peer did wrong, one line per address and span."""
@@ -397,7 +419,7 @@ class Server:
 
     def _done(self, request: Request) -> None:
         self._in_hand -= 1
-        if isinstance(request.reply, _Reply):
+        if isinstance(request.reply, Reply):
             request.reply.held = True
         connection = self._connections.get(request.peer.key)
         if connection is not None:
@@ -450,6 +472,19 @@ class Server:
     def _wake(self) -> None:
         self._idle.set()
 
+    async def _until_quiet(self) -> None:
+        """Answer what peers had sent before they heard of the stop.
+
+        A connection that is closed with a request unread leaves its peer without an answer.
+        """
+        for _ in range(_LOOKS_MAX):
+            before = self._requests
+            if not self._addresses:
+                return
+            await asyncio.sleep(_QUIET_S)  # noqa: TID251  (real sockets, whatever the clock)
+            if self._requests == before and not self._in_hand:
+                return
+
     async def _until_idle(self, reached: Callable[[], bool], within_s: float) -> None:
         try:
             async with asyncio.timeout(within_s):
@@ -458,43 +493,3 @@ class Server:
                     await self._idle.wait()
         except TimeoutError:
             log.warning("stopping port %d: not all work ended within %g s", self._port, within_s)
-
-
-class _Reply:
-    """Answers one request, at most once, never a one-way one."""
-
-    __slots__ = ("_command", "_connection", "_received_ms", "_server", "held")
-
-    def __init__(
-        self, server: Server, connection: Connection, command: Command, received_ms: int
-    ) -> None:
-        self._server = server
-        self._connection: Connection | None = connection
-        self._command = command
-        self._received_ms = received_ms
-        self.held = False
-        """Whether the handler has returned before it had an answer."""
-
-    def __call__(self, answer: Command) -> None:
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        command, server = self._command, self._server
-        if len(answer.body) > ANSWER_SIZE_MAX:
-            # A peer closes the connection at a longer frame, with everything that it waits for.
-            answer = _too_long(command, len(answer.body))
-        if server.before_answer is not None:
-            # Nobody who reads this answer may meet a row from before it.
-            server.before_answer()
-        if server.on_answer is not None:
-            server.on_answer(command, answer, self._received_ms, self.held)
-        if command.is_one_way:
-            return
-        answer.opaque = command.opaque
-        answer.encoding = server.encoding
-        connection.reply(answer)
-
-
-def _too_long(command: Command, size: int) -> Command:
-    remark = f"the answer has {size} bytes: a frame has room for {ANSWER_SIZE_MAX}"
-    return reply_to(command, ResponseCode.SYSTEM_ERROR, remark=remark)

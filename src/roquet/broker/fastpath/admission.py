@@ -145,6 +145,8 @@ class Admission:
         self._failed = False
         self._sync_here = False
         self._filling = False
+        self._leaves = False
+        """The ports are about to close."""
         self._threads: JudgingThreads | None = None
         self._open_for_sends = self._takes_sends()
         metadata.topics.listen(self._topics_changed)
@@ -256,6 +258,11 @@ class Admission:
         self._threads = threads
         self._state.listen(self.suspend)
 
+    def admit(self, *, anything: bool) -> None:
+        """Admit what the rows say from now on, or nothing: the ports are about to close."""
+        self._leaves = not anything
+        self.suspend()
+
     def suspend(self) -> None:
         """Admit nothing until the state is written."""
         self._stale = True
@@ -286,7 +293,8 @@ class Admission:
 
     def _write_state(self, rows: Rows) -> None:
         broker_properties = self._rules.broker_properties
-        on = self._rules.enabled and not self._state.is_slave and not self._filling
+        on = self._rules.enabled and not self._state.is_slave
+        on = on and not self._filling and not self._leaves
         ext = list(broker_properties.ext.items())
         pop = self._pop.write(allowed=on)
         rows.set_state(

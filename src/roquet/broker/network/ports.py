@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from roquet.broker.state import Identity
     from roquet.protocol.command import Command
+    from roquet.remoting.connections.fast_ingest import FastPath
     from roquet.remoting.router import Request
     from roquet.remoting.server import Server
+
+_LOOK_S = 0.01
+_LOOKS_MAX = 300
+"""How often a stop looks whether sends still wait for a flush or a copy."""
 
 log = logging.getLogger(__name__)
 
@@ -17,7 +23,8 @@ log = logging.getLogger(__name__)
 class Listeners:
     """Opens both ports and tells the identity which they are."""
 
-    def __init__(self, main: Server, fast: Server, identity: Identity) -> None:
+    def __init__(self, main: Server, fast: Server, identity: Identity, path: FastPath) -> None:
+        self._path = path
         self._main = main
         self._fast = fast
         self._identity = identity
@@ -44,6 +51,7 @@ class Listeners:
 
     async def start(self) -> None:
         """Listen. Raises UsageError when an address cannot be had."""
+        self._path.admit(anything=True)
         await self._main.start()
         self._identity.port = self._main.port
         if self._identity.ha_port == 0:
@@ -56,5 +64,11 @@ class Listeners:
 
     async def stop(self) -> None:
         """Take no more connections, finish what is in hand, close."""
+        # The servers send peers away: they have to see every request from now on.
+        self._path.admit(anything=False)
+        for _ in range(_LOOKS_MAX):
+            if not self._path.waiting:
+                break
+            await asyncio.sleep(_LOOK_S)  # noqa: TID251  (real disks, whatever the clock)
         await self._fast.stop()
         await self._main.stop()

@@ -95,7 +95,7 @@ def make_listeners(
         on_answer=on_answer,
         waits=base.waits,
     )
-    return Listeners(main, fast, base.identity)
+    return Listeners(main, fast, base.identity, path)
 
 
 def make_address_lookup(base: Base, registration: Registration) -> list[Part]:

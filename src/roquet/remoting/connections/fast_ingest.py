@@ -16,6 +16,7 @@ from roquet.remoting.codec import command_of
 from roquet.remoting.connections.ingest import FeedResult
 from roquet.remoting.connections.limits import ConnectionConfig
 from roquet.remoting.connections.native import NativeConnections
+from roquet.remoting.connections.unbound import no_answer, nothing_in_memory, nowhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -153,6 +154,10 @@ class IngestOwner(Protocol):
         """Bring the rows up to date: bytes are about to be looked at."""
         ...
 
+    def admit(self, *, anything: bool) -> None:
+        """Admit what the rows say from now on, or nothing: the ports are about to close."""
+        ...
+
     def shared_by(self, threads: FastPath) -> None:
         """Take rows back at once when they change: threads judge by them at any time."""
         ...
@@ -190,10 +195,10 @@ class FastPath:
         self._before = owner.before
         self.now_ms = clock.now_ms
         self._seed = seed
-        self._write: Callable[[int, bytes], None] = _nowhere
-        self._resume: Callable[[int, Command], None] = _nowhere
-        self._merge: Callable[[MergeHere], int] = _nothing_in_memory
-        self._pop: Callable[[PopHere, Rows], bytes | None] = _no_answer
+        self._write: Callable[[int, bytes], None] = nowhere
+        self._resume: Callable[[int, Command], None] = nowhere
+        self._merge: Callable[[MergeHere], int] = nothing_in_memory
+        self._pop: Callable[[PopHere, Rows], bytes | None] = no_answer
         self._serving = False
         self._refresh_is_due = False
         self._native: NativeIngest | None = None
@@ -257,6 +262,16 @@ class FastPath:
     def port(self, *, pulls: bool) -> PortIngest:
         """Return the ingest of one port, which serves pulls or does not."""
         return PortIngest(self, pulls=pulls)
+
+    def admit(self, *, anything: bool) -> None:
+        """Admit what the rows say, or leave every request to the processors."""
+        self._owner.admit(anything=anything)
+        self.refresh()
+
+    @property
+    def waiting(self) -> int:
+        """How many sends wait for a flush or a copy."""
+        return 0 if self._native is None else self._native.counters()["waiting"]
 
     # --- what connections ask -------------------------------------------------------------------
 
@@ -446,23 +461,6 @@ class FastPath:
             left += decode_frames(pop.frame)[0]
             return b""
         return answer
-
-
-def _no_answer(pop: PopHere, rows: Rows) -> bytes | None:
-    """Leave every pop to the processors, as long as nobody has said who decides."""
-    del pop, rows
-    return None
-
-
-def _nothing_in_memory(merge: MergeHere) -> int:
-    """Settle nothing, as long as nobody has said where."""
-    del merge
-    return 0
-
-
-def _nowhere(key: int, what: object) -> None:
-    """Drop what is for a connection, as long as nobody has said how to reach one."""
-    del key, what
 
 
 class PortIngest:

@@ -35,6 +35,7 @@ __all__ = [
     "pretty",
     "quoted",
     "read",
+    "read_keyed",
     "read_object",
     "standard",
 ]
@@ -59,6 +60,11 @@ REQUEST_SIZE_MAX = 64 * 1024
 # Strings are matched first, so that only keys outside of them are seen. Possessive, with an
 # optional end quote: one pass whatever the input.
 _BARE_KEY = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|([{,]\s*+)(-?[0-9]{1,19}+)(\s*+:)', re.DOTALL)
+# An object without objects in it that stands where a key does.
+_OBJECT_KEY = re.compile(
+    rb'"(?:[^"\\]++|\\.)*+"?|([{,]\s*+)(\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\})(\s*+:)',
+    re.DOTALL,
+)
 _NON_ASCII = re.compile(r"[^\x00-\x7f]")
 _quote = json.encoder.encode_basestring
 _plain_encoder = msgspec.json.Encoder(order="sorted")
@@ -97,6 +103,23 @@ def read_object(data: bytes, *, tolerant_size_max: int = TOLERANT_SIZE_MAX) -> d
     if not is_object(value):
         raise JsonError("an object is expected")
     return value
+
+
+def read_keyed(data: bytes) -> dict[str, Any]:
+    """Read an object with tables whose keys are objects, such as queues, of any number of rows.
+
+    In long ones such a key is the text of its object; `fields.queue_items` takes both. Raises
+    JsonError.
+    """
+    if TOLERANT_SIZE_MAX < len(data) <= STRICT_SIZE_MAX:
+        try:
+            value = msgspec.json.decode(_OBJECT_KEY.sub(_as_text, data))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass
+        else:
+            if is_object(value):
+                return value
+    return read_object(data)
 
 
 def parts(data: bytes | msgspec.Raw) -> dict[str, Any] | None:
@@ -157,6 +180,14 @@ def _quoted(match: re.Match[bytes]) -> bytes:
     if match[2] is None:
         return match[0]
     return match[1] + b'"' + match[2] + b'"' + match[3]
+
+
+def _as_text(match: re.Match[bytes]) -> bytes:
+    if match[2] is None:
+        return match[0]
+    # Surrogates stand for bytes that are no UTF-8: the decoder refuses them.
+    text = match[2].decode(errors="surrogateescape")
+    return match[1] + _quote(text).encode(errors="surrogateescape") + match[3]
 
 
 class Made:

@@ -179,9 +179,13 @@ def queue_items(source: Mapping[str, Any], name: str) -> Iterator[tuple[MessageQ
     """Go through an object whose keys are message queues."""
     table: dict[Any, Any] = obj(source, name)
     for key, value in table.items():
-        if not isinstance(key, ObjectKey):
+        if isinstance(key, ObjectKey):
+            yield queue(key.as_dict()), value
+        elif key.startswith("{"):
+            # As `fastjson.read_keyed` gives it.
+            yield queue(fastjson.read_object(key.encode())), value
+        else:
             raise JsonError(f"{name}: a key is not a message queue")
-        yield queue(key.as_dict()), value
 
 
 def queue(source: Mapping[str, Any]) -> MessageQueue:

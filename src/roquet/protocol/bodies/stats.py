@@ -61,7 +61,7 @@ class TopicStats:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read the body. Raises JsonError."""
-        source = fastjson.read_object(data)
+        source = fastjson.read_keyed(data)
         return cls(
             offsets={
                 queue: TopicOffset(
@@ -113,7 +113,7 @@ class ConsumeStats:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read the body. Raises JsonError."""
-        return cls.of_json(fastjson.read_object(data))
+        return cls.of_json(fastjson.read_keyed(data))
 
     @classmethod
     def of_json(cls, source: Mapping[str, Any]) -> Self:
@@ -160,7 +160,7 @@ class ConsumeStatsList:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read the answer to 317. Raises JsonError."""
-        source = fastjson.read_object(data)
+        source = fastjson.read_keyed(data)
         return cls(
             groups=tuple(
                 (group, tuple(ConsumeStats.of_json(it) for it in fields.objects(listed, group)))
@@ -299,7 +299,7 @@ class RunningInfo:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Read the body. Raises JsonError."""
-        source = fastjson.read_object(data)
+        source = fastjson.read_keyed(data)
         status = fields.obj(source, "statusTable")
         return cls(
             properties=fields.text_map(source, "properties"),

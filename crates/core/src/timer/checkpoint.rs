@@ -3,8 +3,10 @@
 //! Java's seven numbers come first, in a file of 4,096 bytes. Behind them, in bytes that Java leaves
 //! alone, is a block of ours: whether the files were left whole by an orderly stop, with which
 //! precision, and which messages name times of another one. Its checksum covers Java's numbers, so
-//! a block is void once Java has written. From byte 512 on stand the checksums of the closed files
-//! of the timer log; they count only together with a valid block.
+//! a block is void once Java has written. All of this stands once more from byte 256 on, and is
+//! written there first: a write that failed may have torn what it wrote, and what is torn must not be
+//! taken for Java's. From byte 512 on stand the checksums of the closed files of the timer log; they
+//! count only together with a valid block.
 
 use super::eras::{Eras, ERAS_MAX};
 use super::sums::FileSum;
@@ -26,6 +28,8 @@ const OLD_BLOCKS: [(u64, usize); 2] = [
     (0x526F_7175_6574_0056, OURS_AT + 64),
     (0x526F_7175_6574_0055, OURS_AT + 56),
 ];
+/// Where the copy of Java's numbers and our block begins.
+const COPY_AT: usize = 256;
 const SUMS_AT: usize = 512;
 const SUMS_MAGIC: u64 = 0x526F_7175_6574_0058;
 const SUM_SIZE: usize = 24;
@@ -158,7 +162,29 @@ impl TimerCheckpoint {
     }
 }
 
-const _: () = assert!(SIZE <= SUMS_AT, "one sector is written at once");
+const _: () = assert!(
+    SIZE <= COPY_AT && COPY_AT + SIZE <= SUMS_AT && SUMS_AT <= 512,
+    "one sector is written at once"
+);
+
+/// The numbers of a file, of the copy where a failed write tore what stands first.
+///
+/// Java rewrites its numbers only: then our block is still that of the copy, with a checksum that has
+/// become wrong. A torn one either begins with the copy's numbers or ends in an older block.
+fn read_file(bytes: &[u8]) -> Option<TimerCheckpoint> {
+    let first = TimerCheckpoint::decode(bytes);
+    if first.is_some_and(|first| first.known.is_some()) {
+        return first;
+    }
+    let Some(copy_bytes) = bytes.get(COPY_AT..COPY_AT + SIZE) else {
+        return first;
+    };
+    let block = |bytes: &[u8]| bytes.get(JAVA_SIZE..SIZE).map(<[u8]>::to_vec);
+    let is_by_java = block(bytes) == block(copy_bytes);
+    let copy = TimerCheckpoint::decode(copy_bytes);
+    let copy = copy.filter(|copy| copy.known.is_some() && !is_by_java);
+    copy.or(first)
+}
 
 fn low(number: i64) -> u32 {
     u32::try_from(number).unwrap_or(0)
@@ -218,7 +244,7 @@ impl TimerCheckpointFile {
         let path = folder.join("timercheck");
         let fail = |error: std::io::Error| StoreError::io("open", &path, &error);
         let bytes = disk.read(&path).map_err(fail)?;
-        let found = bytes.as_deref().and_then(TimerCheckpoint::decode);
+        let found = bytes.as_deref().and_then(read_file);
         let file = if bytes
             .as_ref()
             .is_some_and(|it| it.len() as u64 == FILE_SIZE)
@@ -258,7 +284,9 @@ impl TimerCheckpointFile {
         } else {
             Ok(())
         };
-        rows.and_then(|()| self.file.write_at(&checkpoint.encode(), 0))
+        let numbers = checkpoint.encode();
+        rows.and_then(|()| self.file.write_at(&numbers, COPY_AT as u64))
+            .and_then(|()| self.file.write_at(&numbers, 0))
             .and_then(|()| self.file.sync())
             .map_err(|error| StoreError::io("write", &self.path, &error))?;
         if has_changed {
@@ -271,8 +299,8 @@ impl TimerCheckpointFile {
 #[cfg(test)]
 mod tests {
     use super::{
-        decode_sums, encode_sums, Eras, FileSum, Known, TimerCheckpoint, JAVA_SIZE, OLD_BLOCKS,
-        OURS_AT, SIZE, SUMS_MAX,
+        decode_sums, encode_sums, read_file, Eras, FileSum, Known, TimerCheckpoint, COPY_AT,
+        JAVA_SIZE, OLD_BLOCKS, OURS_AT, SIZE, SUMS_MAX,
     };
     use crate::recovery::checkpoint::fill;
 
@@ -341,6 +369,37 @@ mod tests {
         later[7] = 99;
         let found = TimerCheckpoint::decode(&later).expect("Java's numbers");
         assert_eq!((found.read_ms, found.known), (99, None));
+    }
+
+    #[test]
+    fn write_that_failed_anywhere_leaves_the_numbers_of_before_or_the_new_ones() {
+        let old = checkpoint();
+        let new = TimerCheckpoint {
+            read_ms: 101,
+            queue_offset: 103,
+            version: [5, 107, 8],
+            ..old
+        };
+        let mut file = [0; 4096];
+        for at in [COPY_AT, 0] {
+            file[at..at + SIZE].copy_from_slice(&old.encode());
+        }
+        for (at, done) in [(COPY_AT, 0), (0, SIZE)] {
+            for cut in 0..=SIZE {
+                let mut torn = file;
+                torn[COPY_AT..COPY_AT + done].copy_from_slice(&new.encode()[..done]);
+                torn[at..at + cut].copy_from_slice(&new.encode()[..cut]);
+                let found = read_file(&torn);
+                assert!(found == Some(old) || found == Some(new), "{at} {cut}");
+            }
+        }
+        // Java rewrites its own numbers, and the block says nothing any more.
+        file[..JAVA_SIZE].copy_from_slice(&new.java());
+        let java = Some(TimerCheckpoint { known: None, ..new });
+        assert_eq!(read_file(&file), java);
+        // A file without a copy is read as it is.
+        assert_eq!(read_file(&old.encode()), Some(old));
+        assert_eq!(read_file(&new.java()), java);
     }
 
     #[test]

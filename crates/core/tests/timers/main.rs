@@ -6,4 +6,5 @@ mod timer_damage;
 mod timer_edges;
 mod timer_files;
 mod timer_help;
+mod timer_steps;
 mod timers;

@@ -7,6 +7,7 @@
 )]
 
 use super::common::sim_disk::SimDisk;
+use super::common::Rng;
 use roquet_core::codec::properties::find;
 use roquet_core::codec::record::{self, NewRecord};
 use roquet_core::commit_log::{Prepared, PutStatus};
@@ -57,6 +58,8 @@ pub(crate) struct Asked {
     pub(crate) due_ms: i64,
     pub(crate) acknowledged: bool,
     pub(crate) cancelled: bool,
+    /// A request to cancel it was acknowledged before it was due.
+    pub(crate) recalled: bool,
 }
 
 pub(crate) struct World {
@@ -151,8 +154,10 @@ impl World {
         let stored = self.put(TIMER_TOPIC, key.as_bytes(), properties.as_bytes());
         let durable = stored && self.store.flush().is_ok();
         if let Some(target) = cancels {
+            let now = self.now();
             if let Some(asked) = self.asked.get_mut(target) {
                 asked.cancelled = true;
+                asked.recalled |= durable && now < asked.due_ms && asked.due_ms == due_ms;
             }
         } else if let Some(asked) = self.asked.get_mut(key) {
             asked.acknowledged = durable;
@@ -256,6 +261,12 @@ impl World {
         self.reopen();
     }
 
+    pub(crate) fn lose_power(&mut self, rng: &mut Rng) {
+        self.disk = self.disk.after_power_loss(rng);
+        self.boot += 1;
+        self.kill();
+    }
+
     /// Everything acknowledged arrived, nothing early, nothing that was not asked for.
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
@@ -278,6 +289,9 @@ impl World {
             let is_due = asked.due_ms + 2 * STEP < self.now();
             if asked.acknowledged && is_due && !asked.cancelled && count == 0 {
                 return Err(format!("{key}, due at {}, is lost", asked.due_ms));
+            }
+            if asked.recalled && count > 0 {
+                return Err(format!("{key}, due at {}, was cancelled", asked.due_ms));
             }
             if count > 1 && self.crashes == 0 {
                 return Err(format!("{key} came {count} times"));

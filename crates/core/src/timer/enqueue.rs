@@ -40,8 +40,13 @@ impl Timers {
     /// Files the next messages of the timer topic; true when there may be more.
     pub(super) fn enqueue(&self, state: &mut State) -> Result<bool, StoreError> {
         if !self.fire_late(state) {
+            // A request to cancel may be behind those that wait.
+            state.lags = true;
             return Ok(false);
         }
+        // All that was stored before the clock passed the next slots, and what went on to another
+        // turn, enters before they fire: a request to cancel may be among it.
+        state.lags = self.store.dispatched() < state.enters_until;
         let units = self
             .store
             .units(TIMER_TOPIC, 0, state.queue_offset, BATCH)?;
@@ -51,6 +56,7 @@ impl Timers {
         let begin = (state.queue_offset, state.log.mark());
         let mut late = Late::default();
         let mut taken = 0;
+        let mut done = Ok(());
         for (physical_offset, size, _) in units {
             let offset = state.queue_offset + taken;
             let lease = timer_record(&self.store, physical_offset, size, Some(offset));
@@ -59,18 +65,23 @@ impl Timers {
                 taken += 1;
                 continue;
             };
-            if !self.enqueue_one(state, &lease, offset, &mut late)? {
-                break;
+            match self.enqueue_one(state, &lease, offset, &mut late) {
+                Ok(true) => taken += 1,
+                Ok(false) => break,
+                Err(error) => {
+                    // Those before it are filed, and must not be once more.
+                    done = Err(error);
+                    break;
+                }
             }
-            taken += 1;
         }
         let Late { due, cancelled } = late;
         state.late = (!due.is_empty()).then(|| (begin, fire::Firing::late(due, cancelled)));
         state.queue_offset += taken;
-        state.lags = taken.cast_unsigned() >= BATCH;
+        state.lags |= taken.cast_unsigned() >= BATCH;
         state.changed |= taken > 0;
         add(&self.counters.enqueued, taken.cast_unsigned());
-        Ok(taken > 0)
+        done.map(|()| taken > 0)
     }
 
     /// Goes over messages that were deleted with their files; true when it did.
@@ -111,67 +122,62 @@ impl Timers {
         let cancel_key = find(view.properties, CANCEL_KEY);
         let cancels = cancel_key.is_some();
         if fires && self.has_passed(state, out_ms) {
-            // What a late request is to cancel has fired, or is late itself: then the two rolled.
-            match cancel_key {
-                Some(key) => drop(late.cancelled.insert(fire::keyed(&view, key))),
-                None => late
-                    .due
-                    .push(fire::Due::at_once(view.physical_offset, view.total_size)),
+            let Some(key) = cancel_key else {
+                let due = fire::Due::at_once(view.physical_offset, view.total_size);
+                late.due.push(due);
+                return Ok(true);
+            };
+            // What a late request is to cancel is late itself, in the slot that fires now or next, in
+            // a later one since the steps changed, or was delivered.
+            let key = fire::keyed(&view, key);
+            if let Some(firing) = &mut state.firing {
+                firing.cancel(key.clone());
             }
-            return Ok(true);
+            late.cancelled.insert(key);
         }
-        let place = place(&self.config, out_ms.max(state.read_ms), state.write_ms);
         let unit = Unit {
             previous: -1,
-            rolls: place.rolls,
+            rolls: false,
             cancels,
             written_ms: state.write_ms,
-            wait_ms: i32::try_from(place.slot_ms - state.write_ms).unwrap_or(i32::MAX),
+            wait_ms: 0,
             physical_offset: view.physical_offset,
             size: i32::try_from(view.total_size).unwrap_or(i32::MAX),
             topic_hash: java_hash::hash(find(view.properties, REAL_TOPIC).unwrap_or_default()),
         };
-        if !file(state, &self.config, unit)? {
+        let unit = placed(&self.config, out_ms.max(state.read_ms), unit);
+        let mut units = vec![unit];
+        if cancels && !unit.rolls {
+            self.add_twins(state, &view, offset, &mut units);
+        }
+        // All or none: what waits for a slot is met again.
+        let is_free = |unit: &Unit| is_free(state, &self.config, unit.slot_ms());
+        if !units.iter().all(is_free) {
             return Ok(false);
         }
-        count(state, view.properties, if cancels { -1 } else { 1 });
-        if cancels && !unit.rolls {
-            return self.file_twins(state, &view, offset, unit);
+        for unit in units {
+            file(state, &self.config, unit)?;
+            count(state, view.properties, if cancels { -1 } else { 1 });
         }
         Ok(true)
     }
 
-    /// Files a request to cancel once more in each slot where a message of before a change of the
+    /// Adds units of a request to cancel for each slot where a message of before a change of the
     /// steps may wait: its request names the time in the steps of today, which lead to another one.
     ///
     /// After a crash between the units the start cuts all of them and reads the request again.
-    fn file_twins(
-        &self,
-        state: &mut State,
-        view: &RecordView<'_>,
-        offset: i64,
-        unit: Unit,
-    ) -> Result<bool, StoreError> {
-        let Some(due_ms) = number(view.properties, DELIVER_MS) else {
-            return Ok(true);
+    fn add_twins(&self, state: &State, view: &RecordView<'_>, offset: i64, units: &mut Vec<Unit>) {
+        let (Some(due_ms), Some(unit)) =
+            (number(view.properties, DELIVER_MS), units.first().copied())
+        else {
+            return;
         };
         let precision_ms = self.config.precision_ms;
         for time_ms in state.eras.slots_before(precision_ms, due_ms, offset) {
-            if time_ms == unit.slot_ms() || self.has_passed(state, time_ms) {
-                continue;
+            if time_ms != unit.slot_ms() && !self.has_passed(state, time_ms) {
+                units.push(placed(&self.config, time_ms, unit));
             }
-            let place = place(&self.config, time_ms, unit.written_ms);
-            let twin = Unit {
-                rolls: place.rolls,
-                wait_ms: i32::try_from(place.slot_ms - unit.written_ms).unwrap_or(i32::MAX),
-                ..unit
-            };
-            if !file(state, &self.config, twin)? {
-                return Ok(false);
-            }
-            count(state, view.properties, -1);
         }
-        Ok(true)
     }
 }
 
@@ -215,15 +221,30 @@ pub(super) fn file(
     mut unit: Unit,
 ) -> Result<bool, StoreError> {
     let time_ms = unit.slot_ms();
-    let same = state.wheel.get(time_ms);
-    let other = state.wheel.occupant(time_ms).filter(|_| same.is_none());
-    if other.is_some_and(|slot| slot.step.saturating_mul(config.precision_ms) >= state.read_ms) {
+    if !is_free(state, config, time_ms) {
         return Ok(false);
     }
-    unit.previous = same.map_or(-1, |slot| slot.last);
+    unit.previous = state.wheel.get(time_ms).map_or(-1, |slot| slot.last);
     let at = state.log.append(&unit)?;
     state.wheel.chain(&unit, at);
     Ok(true)
+}
+
+/// Whether the place of a time holds nothing of another time that did not fire.
+fn is_free(state: &State, config: &TimerConfig, time_ms: i64) -> bool {
+    let same = state.wheel.get(time_ms);
+    let other = state.wheel.occupant(time_ms).filter(|_| same.is_none());
+    other.is_none_or(|slot| slot.step.saturating_mul(config.precision_ms) < state.read_ms)
+}
+
+/// A unit as it is filed for a time.
+fn placed(config: &TimerConfig, time_ms: i64, unit: Unit) -> Unit {
+    let place = place(config, time_ms, unit.written_ms);
+    Unit {
+        rolls: place.rolls,
+        wait_ms: i32::try_from(place.slot_ms - unit.written_ms).unwrap_or(i32::MAX),
+        ..unit
+    }
 }
 
 /// Where a message goes: its own slot, or a turn when that is beyond the window (spec: store §16.4).

@@ -63,6 +63,11 @@ impl Firing {
         }
     }
 
+    /// Cancels what was not stored yet.
+    pub(super) fn cancel(&mut self, key: Vec<u8>) {
+        self.cancelled.insert(key);
+    }
+
     fn is_done(&self) -> bool {
         self.next >= self.due.len()
     }
@@ -102,14 +107,19 @@ impl Timers {
                 self.start_over(state)?;
                 return Ok(false);
             };
-            if goes_on && firing.is_done() {
-                state.read_ms += self.config.precision_ms;
-                state.changed = true;
-            } else {
+            if !goes_on || !firing.is_done() {
                 state.firing = Some(firing);
+                if !goes_on {
+                    return Ok(false);
+                }
+                continue;
             }
-            if !goes_on {
-                return Ok(false);
+            state.read_ms += self.config.precision_ms;
+            state.changed = true;
+            if firing.due.iter().any(|one| one.rolls) {
+                // The next slots may hold requests to cancel what has to enter first.
+                state.enters_until = self.store.log().whole();
+                return Ok(true);
             }
         }
         Ok(true)

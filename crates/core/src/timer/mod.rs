@@ -161,9 +161,11 @@ struct State {
     rebuilt: Option<Census>,
     /// When the last snapshot was made, and of how much of the timer log.
     snapshot: (i64, Option<u64>),
-    /// Whether the timer topic holds many more messages than have entered the wheel: no slot fires
-    /// then, since a request to cancel may be among them.
+    /// Whether messages have to enter the wheel first: no slot fires then, since a request to cancel
+    /// may be among them.
     lags: bool,
+    /// What stands before this offset of the commit log enters the wheel before a slot fires.
+    enters_until: u64,
     changed: bool,
     flushed_ms: i64,
 }
@@ -244,7 +246,11 @@ impl Timers {
         let now = (self.store.env.clock)();
         let mut held = hold(&self.state);
         let state = &mut *held;
-        state.write_ms = state.write_ms.max(self.config.floor(now));
+        let write_ms = self.config.floor(now);
+        if write_ms > state.write_ms {
+            state.write_ms = write_ms;
+            state.enters_until = self.store.log().whole();
+        }
         let mut more = false;
         state.lags = false;
         if self.enqueues.load(Ordering::Relaxed) {
@@ -391,6 +397,11 @@ impl Timers {
 
     pub(crate) fn set_trouble(&self, trouble: Option<String>) {
         *hold(&self.trouble) = trouble;
+    }
+
+    /// Whether slots wait for the queue of the timer topic to be told of what is stored.
+    pub(crate) fn awaits_queue(&self) -> bool {
+        hold(&self.state).enters_until > self.store.dispatched()
     }
 
     fn show(&self, state: &State) {

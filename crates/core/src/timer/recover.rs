@@ -126,6 +126,7 @@ fn load(
         rebuilt: None,
         snapshot: (0, None),
         lags: false,
+        enters_until: store.log().whole(),
         changed: true,
         flushed_ms: 0,
     };
@@ -385,12 +386,11 @@ fn refile(
     state.wheel.clear();
     let mut census = Census::default();
     state.log.find_end(0, |_, _| false)?;
+    let lowest_ms = lowest(state, config);
     let mut units = 0;
     for mut unit in open {
-        // What is overdue fires with the next slot, and what is beyond the window waits in turns: so
-        // all open slots lie within one turn of the wheel, and none is another's.
         let moved = later(config.precision_ms, unit.slot_ms(), old_ms);
-        let wanted = moved.max(state.write_ms);
+        let wanted = moved.max(lowest_ms);
         let place = place(config, wanted, state.write_ms);
         unit.rolls |= place.rolls;
         unit.written_ms = state.write_ms;
@@ -403,4 +403,25 @@ fn refile(
     state.rebuilt = Some(census);
     state.log.sync()?;
     Ok(units)
+}
+
+/// The first slot that a unit is filed in again.
+///
+/// What is overdue keeps its slot, where a request to cancel that enters again finds it. But all open
+/// slots must lie within one turn of the wheel, so that none is another's: after a longer pause what
+/// is overdue fires with the next slot, as do its requests. The read time stays where it was as long
+/// as messages enter once more, since it tells which of them fired.
+fn lowest(state: &mut State, config: &TimerConfig) -> i64 {
+    let turn_ms = config
+        .slots
+        .cast_signed()
+        .saturating_mul(config.precision_ms);
+    let reach_ms = turn_ms - config.window_ms() - config.precision_ms;
+    if state.write_ms - state.read_ms <= reach_ms {
+        return state.read_ms;
+    }
+    if state.read_ms > 0 && state.queue_offset >= state.replay_until {
+        state.read_ms = state.write_ms;
+    }
+    state.write_ms
 }

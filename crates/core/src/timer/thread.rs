@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// Pause between two looks, for a step of a second.
 const IDLE: Duration = Duration::from_millis(100);
+/// Pause while the queue of the timer topic is not told of all that is stored.
+const SHORT: Duration = Duration::from_millis(5);
 /// Pause after an error that may pass.
 const RETRY: Duration = Duration::from_millis(500);
 /// Pause between two looks for files that can go.
@@ -43,7 +45,7 @@ impl TimerThread {
 
 fn turn(timers: &Timers, stopping: &(AtomicBool, Mutex<()>, Condvar)) {
     let steps = u32::try_from(timers.config.precision_ms).unwrap_or(1000);
-    let idle = (IDLE * steps / 1000).max(Duration::from_millis(5));
+    let idle = (IDLE * steps / 1000).max(SHORT);
     let mut cleaned = Instant::now();
     while !stopping.0.load(Ordering::SeqCst) {
         let pause = match timers.step() {
@@ -53,7 +55,11 @@ fn turn(timers: &Timers, stopping: &(AtomicBool, Mutex<()>, Condvar)) {
             }
             Ok(false) => {
                 timers.set_trouble(None);
-                idle
+                if timers.awaits_queue() {
+                    SHORT
+                } else {
+                    idle
+                }
             }
             Err(error) => {
                 timers.set_trouble(Some(error.to_string()));

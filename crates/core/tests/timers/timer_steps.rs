@@ -1,11 +1,14 @@
 //! Timers whose steps change, with requests to cancel, through failed writes, kills and power cuts.
+//!
+//! `TIMER_STATES=20000` draws more histories than the gate does; `TIMER_SEED` repeats a run.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use super::common::sim_disk::{Fault, Op};
-use super::common::Rng;
-use super::timer_help::{World, START};
+use super::common::{setting, Rng};
+use super::timer_help::{World, START, STEP};
 
 const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
 
 fn fault(op: Option<Op>, nth: u64, errno: i32) -> Fault {
     Fault {
@@ -44,4 +47,89 @@ fn cancel_counts_when_every_write_fails_while_it_enters_after_the_steps_changed(
             }
         }
     }
+}
+
+/// One act of a history.
+fn act(world: &mut World, rng: &mut Rng, number: u64, changes: &mut u32) {
+    match rng.below(20) {
+        0..=6 => {
+            let wait = i64::try_from(rng.below(30_000)).unwrap();
+            world.send(&format!("k{number}"), world.now() + wait, None);
+        }
+        7..=11 => {
+            let target = format!("k{}", rng.below(number + 1));
+            let due_ms = world.asked.get(&target).map(|asked| asked.due_ms);
+            if let Some(due_ms) = due_ms.filter(|due_ms| *due_ms > world.now()) {
+                world.send(&format!("x{number}"), due_ms, Some(&target));
+            }
+        }
+        12..=14 => {
+            world.pass(i64::try_from(rng.below(3_000)).unwrap());
+            world.turn();
+        }
+        15 => {
+            let _ = world.timers.flush(false);
+        }
+        16 => {
+            let op = (!rng.chance(3)).then_some(Op::Write);
+            let errno = if rng.chance(3) { ENOSPC } else { EIO };
+            let planned = fault(op, rng.below(14), errno);
+            world.disk.set_fault(Some(Fault {
+                sticky: !rng.chance(4),
+                ..planned
+            }));
+        }
+        _ => {
+            let stops =
+                rng.chance(2) && world.timers.flush(true).is_ok() && world.store.close().is_ok();
+            world.disk.set_fault(None);
+            if *changes > 0 && rng.chance(2) {
+                *changes -= 1;
+                world.config.precision_ms = [100, 200, 500, 1_000, 2_000][index(rng, 5)];
+            }
+            if stops {
+                world.reopen();
+            } else if rng.chance(2) {
+                world.lose_power(rng);
+            } else {
+                world.kill();
+            }
+        }
+    }
+}
+
+fn index(rng: &mut Rng, of: u64) -> usize {
+    usize::try_from(rng.below(of)).unwrap()
+}
+
+fn history(seed: u64) -> Result<(), String> {
+    let mut rng = Rng(seed);
+    let mut world = World::new();
+    // A store that has begun: one whose first file never became durable asks its owner.
+    world.send("k", START + 3_000, None);
+    world.turn();
+    // As many as are told apart.
+    let mut changes = 4;
+    for number in 0..rng.below(60) + 5 {
+        act(&mut world, &mut rng, number, &mut changes);
+    }
+    world.disk.set_fault(None);
+    world.kill();
+    world.pass_in_steps(60 * STEP);
+    world.check()
+}
+
+#[test]
+fn changes_of_the_steps_and_failed_writes_lose_nothing_and_undo_no_cancel() {
+    let states = setting("TIMER_STATES", 400);
+    let first = setting("TIMER_SEED", 1);
+    let failures: Vec<_> = (first..first + states)
+        .filter_map(|seed| history(seed).err().map(|why| format!("seed {seed}: {why}")))
+        .collect();
+    let some = &failures[..failures.len().min(5)];
+    assert!(
+        failures.is_empty(),
+        "{} of {states}: {some:#?}",
+        failures.len()
+    );
 }

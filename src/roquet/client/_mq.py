@@ -16,6 +16,7 @@ from roquet.base.clock import SystemClock
 from roquet.base.config import env_name
 from roquet.base.errors import UsageError
 from roquet.client._answers import Answers
+from roquet.client._arguments import a_function, a_text, an_instance
 from roquet.client._cluster.admin import SessionCalls
 from roquet.client._cluster.broker_calls import BrokerCalls
 from roquet.client._cluster.events import Events
@@ -164,6 +165,7 @@ class MQ:
     ) -> Producer:
         """Make a producer. Raises UsageError for a bad group name."""
         group = self._group(group)
+        an_instance("options", options, ProducerOptions, optional=True)
         made = Producer(
             session=self._session,
             group=group,
@@ -185,6 +187,8 @@ class MQ:
         group name, and where there is neither.
         """
         group = self._group(group)
+        an_instance("options", options, ProducerOptions, optional=True)
+        a_function("check", check)
         check = check or self._checks.get(group)
         if check is None:
             raise UsageError(f"transactions of {group} need a check, or a `transaction_checker`")
@@ -220,6 +224,7 @@ class MQ:
         Raises UsageError.
         """
         group = self._group(group)
+        an_instance("options", options, ConsumerOptions, optional=True)
         chosen = options or ConsumerOptions()
         if chosen.on_error is None:
             chosen = dataclasses.replace(chosen, on_error=self._events.on_error)
@@ -259,6 +264,7 @@ class MQ:
     def pull_consumer(self, group: str, *, options: ConsumerOptions | None = None) -> PullConsumer:
         """Make a pull consumer. Raises UsageError for a bad group name."""
         group = self._group(group)
+        an_instance("options", options, ConsumerOptions, optional=True)
         made = PullConsumer(
             session=self._session,
             calls=self._calls,
@@ -284,6 +290,7 @@ class MQ:
         group = self._group(group)
         if start not in ("earliest", "latest"):
             raise UsageError("start has to be 'earliest' or 'latest'")
+        an_instance("options", options, ConsumerOptions, optional=True)
         made = SimpleConsumer(
             session=self._session,
             group=group,
@@ -410,6 +417,7 @@ class MQ:
         self._session.connection_closed(peer)
 
     def _group(self, group: str) -> str:
+        a_text("group", group)
         wrapped = self._namespace.group(group)
         wrong = names.check_group(wrapped)
         if wrong is not None:
@@ -455,6 +463,14 @@ def connect(
     Raises UsageError for a bad URL or environment; a name server that is away shows at the first
     use.
     """
+    a_text("url", url)
+    an_instance("credentials", credentials, Credentials, optional=True)
+    if not isinstance(tls, bool):
+        an_instance("tls", tls, TlsOptions, optional=True)
+    if not isinstance(trace, bool):
+        a_text("trace", trace)
+    a_function("on_error", on_error)
+    a_function("on_disconnect", on_disconnect)
     target = parse(url)
     if tls is None:
         # The environment has the certificates, whoever asks for TLS.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import RoquetError, UsageError
+from roquet.client._arguments import like_defaults
 from roquet.protocol.messages.compression import CompressionType
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class ProducerOptions:
     """The highest delay level that brokers are configured for (messageDelayLevel)."""
 
     def __post_init__(self) -> None:
-        """Raise UsageError where `submit` could never go on."""
+        """Raise UsageError for a wrong type, and where `submit` could never go on."""
+        like_defaults(self)
         if self.in_flight_max < 1:
             raise UsageError(f"in_flight_max is {self.in_flight_max}: must be 1 or more")
 
@@ -103,3 +105,7 @@ class ConsumerOptions:
     """Decodes bodies, for `Received.value`."""
     body_size_max: int = 64 * 1024 * 1024
     """Of a decompressed body."""
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a wrong type."""
+        like_defaults(self)

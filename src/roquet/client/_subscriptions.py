@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypeGuard
 
 from roquet.base.errors import UsageError
+from roquet.client._arguments import a_text, texts
 from roquet.model.subscription import ExpressionType, SubscriptionData
 from roquet.protocol import names, tags
 from roquet.protocol.sql92.compiler import compile_sql
@@ -28,6 +29,8 @@ Subscriptions = Mapping[str, "str | Sql | None"] | Iterable[str] | str
 
 def subscribed(given: Subscriptions, namespace: Namespace, now_ms: int) -> list[SubscriptionData]:
     """Return what brokers are told. Raises UsageError."""
+    if not _is_table(given):
+        texts("subscriptions", given)
     if isinstance(given, str):
         table: Mapping[str, str | Sql | None] = {given: "*"}
     elif _is_table(given):
@@ -36,6 +39,8 @@ def subscribed(given: Subscriptions, namespace: Namespace, now_ms: int) -> list[
         table = dict.fromkeys(given, "*")
     if not table:
         raise UsageError("a consumer subscribes to at least one topic")
+    for topic in table:
+        a_text("a topic of subscriptions", topic)
     return [
         _subscription(namespace.topic(topic), expression, now_ms)
         for topic, expression in table.items()
@@ -43,6 +48,8 @@ def subscribed(given: Subscriptions, namespace: Namespace, now_ms: int) -> list[
 
 
 def _subscription(topic: str, expression: str | Sql | None, now_ms: int) -> SubscriptionData:
+    if not isinstance(expression, Sql) and expression is not None:
+        a_text(f"the expression of {topic}", expression)
     wrong = names.check_topic(topic)
     if wrong is not None:
         raise UsageError(wrong)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import UsageError
+from roquet.client._arguments import a_function, a_text, an_instance
 from roquet.model.queue import MessageQueue
 from roquet.protocol.java_hash import java_hash
 
@@ -25,6 +26,10 @@ def choose_by(
     """Return what chooses the queue, None where any will do. Raises UsageError."""
     if (order_key is not None) + (queue is not None) + (selector is not None) > 1:
         raise UsageError("give one of order_key, queue and selector")
+    an_instance("queue", queue, MessageQueue, optional=True)
+    a_function("selector", selector)
+    if order_key is not None:
+        a_text("order_key", order_key)
     if queue is not None:
         if queue.topic != message.topic:
             raise UsageError(f"{queue} is no queue of topic {message.topic}")

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, cast
 
 from roquet.base.errors import UsageError
+from roquet.client._arguments import a_text, table_of_texts, texts
 from roquet.client._sending.due import check_room
 from roquet.model.message import Message
 from roquet.protocol import names, properties
@@ -36,6 +37,12 @@ def compose(
     """
     if isinstance(topic, Message):
         return topic
+    a_text("topic", topic)
+    if tag is not None:
+        a_text("tag", tag)
+    if keys != ():
+        texts("keys", keys)
+    table_of_texts("properties", user_properties)
     return Message(
         topic,
         _bytes(body),
@@ -205,6 +212,9 @@ def _properties(
         if any(not key or key.split() != [key] for key in message.keys):
             raise UsageError("a key is not empty and has no white space")
         found[properties.KEYS] = properties.KEY_SEPARATOR.join(message.keys)
+    level = cast("object", message.delay_level)
+    if not isinstance(level, int) or isinstance(level, bool):
+        raise UsageError(f"delay_level is an int, not {type(level).__name__}")
     if not 0 <= message.delay_level <= options.delay_levels:
         raise UsageError(
             f"delay_level {message.delay_level} is not within 0..{options.delay_levels}"

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Self
 
 from roquet.base.errors import OutcomeUnknown, RoquetError, UsageError
+from roquet.client._arguments import a_number, a_text, a_time_s, an_instance, texts
 from roquet.client._cluster.requests import request as make_request
 from roquet.client._cluster.trouble import not_started
+from roquet.client._received import Received
 from roquet.client._replies import reply_properties, request_properties
 from roquet.client._sending.accumulator import Accumulator, Submission
 from roquet.client._sending.choosing import choose_by
@@ -24,6 +27,7 @@ from roquet.client._sending.encode import (
     encode_one,
     may_share,
 )
+from roquet.client._sending.receipt import SendReceipt
 from roquet.client.codecs.base import encoded as encoded_by
 from roquet.model.message import Message, StoredMessage
 from roquet.protocol.codes import RequestCode
@@ -32,16 +36,14 @@ from roquet.protocol.messages.recall_handle import RecallHandle
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime, timedelta
 
     from roquet.client._cluster.session import Session
     from roquet.client._options import ProducerOptions
-    from roquet.client._received import Received
     from roquet.client._replies import Replies
     from roquet.client._sending.accumulator import Promise
     from roquet.client._sending.choosing import Chooser
-    from roquet.client._sending.receipt import SendReceipt
     from roquet.client.codecs.base import Codec
     from roquet.model.queue import MessageQueue
     from roquet.protocol.messages.message_id import UniqueIds
@@ -159,6 +161,9 @@ class Producer:
         OutcomeUnknown.
         """
         self._check_open()
+        a_time_s("timeout_s", timeout_s)
+        if not isinstance(receipt, str):
+            an_instance("receipt", receipt, SendReceipt)
         if isinstance(receipt, str):
             text = receipt
         elif receipt.recall_handle is None:
@@ -195,6 +200,10 @@ class Producer:
         stored. `unique_keys`, one a message, replace those that the producer would make, so that a
         batch sent again can be recognized. Raises as `send` does.
         """
+        a_text("topic", topic)
+        an_instance("messages", messages, Iterable)
+        if unique_keys is not None:
+            texts("unique_keys", unique_keys)
         topic = self._session.namespace.topic(topic)
         made = [
             self._session.namespace.message(it)
@@ -316,6 +325,7 @@ class Producer:
         Raises as `send` does, and OutcomeUnknown when no answer came in time.
         """
         message = self._composed(topic, body, tag, keys, user_properties=properties, codec=codec)
+        a_number("timeout_s", timeout_s)
         chooser = choose_by(message, order_key, queue, None)
         correlation_id, future = self._replies.expect()
         try:
@@ -348,6 +358,8 @@ class Producer:
         Raises UsageError for a message that is no request, Refused when nobody waits any more,
         and as `send` does.
         """
+        if not isinstance(request, Received):
+            an_instance("request", request, StoredMessage)
         topic, system = reply_properties(request.properties)
         message = compose(topic, self._body(body, codec), user_properties=properties)
         encoded = encode_one(message, self._next_id(), self._options, system)
@@ -363,6 +375,7 @@ class Producer:
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues that the topic's messages go to. Raises Refused when it has none."""
         self._check_open()
+        a_text("topic", topic)
         return await self._delivery.queues(
             self._session.namespace.topic(topic), self._options.timeout_s
         )
@@ -417,6 +430,7 @@ class Producer:
         self, encoded: Encoded, chooser: Chooser | None, timeout_s: float | None
     ) -> list[SendReceipt]:
         self._check_open()
+        a_time_s("timeout_s", timeout_s)
         return await self._delivery.deliver(encoded, chooser, timeout_s)
 
     def _composed(

@@ -178,10 +178,14 @@ impl Timers {
             };
             if !unit.cancels || unit.rolls {
                 due.push(one);
-            } else if let Some(key) = self.cancel_key(one) {
-                cancelled.insert(key);
-            } else if self.should_be_there(one) {
-                return None;
+            }
+            // One that goes on to another turn still finds what is in this slot.
+            if unit.cancels {
+                match self.cancel_key(one) {
+                    Some(key) => drop(cancelled.insert(key)),
+                    None if self.should_be_there(one) => return None,
+                    None => {}
+                }
             }
             count += if unit.cancels { -1 } else { 1 };
             first = at;

@@ -10,7 +10,7 @@
 //! wheel had turned (`settled`).
 
 use super::census::Census;
-use super::enqueue::{file, place, timer_record};
+use super::enqueue::{file, out_ms, place, timer_record, whole};
 use super::eras::later;
 use super::sums::{FileSum, Noted};
 use super::wheel::Wheel;
@@ -392,7 +392,10 @@ fn refile(
         let moved = later(config.precision_ms, unit.slot_ms(), old_ms);
         let wanted = moved.max(lowest_ms);
         let place = place(config, wanted, state.write_ms);
-        unit.rolls |= place.rolls;
+        let is_last = unit.rolls
+            && !unit.cancels
+            && is_own_slot(store, state, config, (&unit, place.slot_ms));
+        unit.rolls = place.rolls || (unit.rolls && !is_last);
         unit.written_ms = state.write_ms;
         unit.wait_ms = i32::try_from(place.slot_ms - state.write_ms).unwrap_or(i32::MAX);
         let filed = file(state, config, unit)?;
@@ -403,6 +406,27 @@ fn refile(
     state.rebuilt = Some(census);
     state.log.sync()?;
     Ok(units)
+}
+
+/// Whether a slot is the one that the unit's message names, and not one of a turn before: other steps
+/// may have made the two one, and a request to cancel waits there.
+fn is_own_slot(
+    store: &Store,
+    state: &State,
+    config: &TimerConfig,
+    (unit, slot_ms): (&Unit, i64),
+) -> bool {
+    let at = unit.physical_offset.cast_unsigned();
+    let lease = timer_record(store, at, unit.size.cast_unsigned(), None);
+    let named = lease.as_ref().and_then(|lease| {
+        let view = whole(lease)?;
+        let out_ms = out_ms(view.properties)?;
+        let moved = state
+            .eras
+            .moved(config.precision_ms, out_ms, view.queue_offset);
+        Some(moved.unwrap_or(out_ms))
+    });
+    named.is_some_and(|named| config.floor(named) <= slot_ms)
 }
 
 /// The first slot that a unit is filed in again.

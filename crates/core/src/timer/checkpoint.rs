@@ -233,6 +233,8 @@ pub struct TimerCheckpointFile {
     file: Arc<dyn DiskFile>,
     /// Checksums of closed files as they stand in the file.
     sums: Vec<FileSum>,
+    /// Whether a failed write tore what stands first, so that the copy has to stay.
+    is_torn: bool,
 }
 
 impl TimerCheckpointFile {
@@ -263,7 +265,14 @@ impl TimerCheckpointFile {
         let sums = found.and_then(|found| found.known).and(bytes.as_deref());
         let sums = sums.and_then(|bytes| bytes.get(SUMS_AT..)).map(decode_sums);
         let sums = sums.unwrap_or_default();
-        Ok((Self { path, file, sums }, found))
+        let first = bytes.as_deref().and_then(TimerCheckpoint::decode);
+        let opened = Self {
+            path,
+            file,
+            sums,
+            is_torn: found != first,
+        };
+        Ok((opened, found))
     }
 
     /// Checksums of the closed files of the timer log, as the last run left them.
@@ -285,9 +294,19 @@ impl TimerCheckpointFile {
             Ok(())
         };
         let numbers = checkpoint.encode();
-        rows.and_then(|()| self.file.write_at(&numbers, COPY_AT as u64))
-            .and_then(|()| self.file.write_at(&numbers, 0))
-            .and_then(|()| self.file.sync())
+        let places = if self.is_torn {
+            [0, COPY_AT]
+        } else {
+            [COPY_AT, 0]
+        };
+        let mut done = rows;
+        for at in places {
+            if done.is_ok() {
+                done = self.file.write_at(&numbers, at as u64);
+                self.is_torn = at == 0 && done.is_err();
+            }
+        }
+        done.and_then(|()| self.file.sync())
             .map_err(|error| StoreError::io("write", &self.path, &error))?;
         if has_changed {
             self.sums = sums.to_vec();

@@ -26,8 +26,8 @@ from roquet.protocol.bodies.fields import PAUSE_BYTES
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.messages import batch
-from roquet.remoting import server as server_module
 from roquet.remoting.codec import FRAME_SIZE_MAX
+from roquet.remoting.connections import reply as reply_module
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -211,7 +211,7 @@ def test_batch_of_thousands_of_messages_leaves_the_loop_to_others(
 def test_answer_that_fits_no_frame_is_a_refusal_and_the_connection_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "ANSWER_SIZE_MAX", 100)
+    monkeypatch.setattr(reply_module, "ANSWER_SIZE_MAX", 100)
 
     async def tell(it: Cluster) -> None:
         answer = await it.call(Command(RequestCode.GET_ALL_TOPIC_CONFIG, ext={}))

@@ -24,7 +24,7 @@ from roquet.protocol.bodies.offsets import DelayOffsetBody
 from roquet.protocol.bodies.replication import HaStatusBody
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from roquet.remoting import server
+from roquet.remoting.connections import reply
 from roquet.store.records import read_records
 from roquet.testing.java import free_port
 
@@ -229,7 +229,7 @@ def test_tables_that_fit_no_answer_are_copied_in_pages(
             )
             for group in ("g0", "g4099", "no-group"):
                 tables.groups.set_forbidden(group, "T", 1)
-            monkeypatch.setattr(server, "ANSWER_SIZE_MAX", 950_000)
+            monkeypatch.setattr(reply, "ANSWER_SIZE_MAX", 950_000)
             for code in (
                 RequestCode.GET_ALL_TOPIC_CONFIG,
                 RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,

@@ -12,7 +12,7 @@ from roquet.acl.guard import Guard
 from roquet.acl.needs import name_server_needs
 from roquet.namesrv.checks import body_max
 from roquet.namesrv.kv import KeyValues
-from roquet.namesrv.memory import EVERY_S, FILE, Memory
+from roquet.namesrv.memory import EVERY_S, Memory, file_name
 from roquet.namesrv.notices import MinimumNotices
 from roquet.namesrv.operations import KeyValueRequests, TopicRequests
 from roquet.namesrv.queries import Queries
@@ -91,7 +91,7 @@ def build(settings: Settings, clock: Clock) -> NameServer:
         "forget silent brokers", registrations.scan, config.scan_interval_ms / 1000, FIRST_SCAN_S
     )
     report = Timer("report key values", key_values.report, every_s=600, first_after_s=60)
-    kept = Path(config.kv_config_path).expanduser().with_name(FILE)
+    kept = Path(config.kv_config_path).expanduser().with_name(file_name(config.listen_port))
     memory = Memory(kept, table, settings, clock)
     remember = Timer("remember brokers", memory.write, EVERY_S, EVERY_S)
     parts = [

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FILE: Final = "departedBrokers.json"
 EVERY_S: Final = 10.0
 FILE_MAX: Final = 256 * 1024 * 1024
 """Bytes of a file that is read: a million topics with the longest names fit."""
@@ -36,8 +35,16 @@ NAME_MAX: Final = 255
 """Characters of a name: longer ones are no name, and would fit no answer's header."""
 LEFT_S_MAX: Final = 2**40
 
+SHOWN_MAX: Final = 10
+"""Names that the log lists at a start."""
+
 Remembered = dict[str, tuple[int, Served]]
 """Broker name -> when it left, Unix milliseconds, and what it served."""
+
+
+def file_name(port: int) -> str:
+    """Return the name of the file of the name server on a port: those of one host may differ."""
+    return f"departedBrokers-{port}.json"
 
 
 class Memory:
@@ -65,6 +72,15 @@ class Memory:
             ago_ms = max(0, now_ms - left_ms)
             self._table.departed.add({name: served}, steady_ms - ago_ms)
         self._table.departed.expire(steady_ms - self._settings.now.departed_keep_ms)
+        names = sorted(self._table.departed.everyone())
+        if names:
+            log.info(
+                "%d brokers were there before and are missed until they register: %s (%s; without"
+                " that file nobody is missed)",
+                len(names),
+                ", ".join(names[:SHOWN_MAX]) + (", …" if len(names) > SHOWN_MAX else ""),
+                self._path,
+            )
 
     async def stop(self) -> None:
         """Write what is known at the end."""

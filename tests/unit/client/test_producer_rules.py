@@ -24,6 +24,7 @@ from roquet.model.message import Message, StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, QueueData, TopicRoute
 from roquet.protocol import properties
+from roquet.protocol.bodies.routes import ClusterInfo
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.java_hash import java_hash
@@ -106,7 +107,11 @@ class World:
             route=self._route,
             refresh_route=self._refresh,
             unregister=self._unregister,
+            name_servers=SimpleNamespace(
+                addresses=("ns:1",), route=self._template, ask=self._brokers_of_cluster
+            ),
         )
+        self.brokers: dict[str, BrokerData] = {}
         self.producer = Producer(
             session=cast("Any", session),
             group="g",
@@ -155,6 +160,13 @@ class World:
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.now_s += seconds
+
+    async def _template(self, topic: str) -> TopicRoute:
+        return await self._route(topic, 3.0)
+
+    async def _brokers_of_cluster(self, command: Command) -> Command:
+        assert command.code == RequestCode.GET_BROKER_CLUSTER_INFO
+        return Command(0, body=ClusterInfo(brokers=self.brokers, clusters={}).encode())
 
     async def _route(self, topic: str, timeout_s: float) -> TopicRoute:
         self.asked.append((topic, timeout_s))
@@ -351,6 +363,9 @@ async def test_topic_that_does_not_exist_is_made_after_the_template() -> None:
     assert await producer.queues("t") == tuple(MessageQueue("t", "a", n) for n in range(4))
     assert world.asked == [("t", 3.0), ("TBW102", 3.0)]
     world.routes["TBW102"] = missing
+    with pytest.raises(Unreachable, match="no broker is registered at ns:1"):
+        await producer.queues("t")
+    world.brokers["a"] = BrokerData(cluster="c", broker_name="a", addresses={0: "a:1"})
     with pytest.raises(Refused, match="create it first"):
         await producer.queues("t")
     world.routes["t"] = Refused(ResponseCode.SYSTEM_ERROR, "broken")

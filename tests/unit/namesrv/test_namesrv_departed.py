@@ -201,7 +201,7 @@ async def test_memory_that_is_damaged_is_not_used_and_written_anew(
 ) -> None:
     async with serving(tmp_path) as found:
         await register(await found.connect(), "broker-a", "T", "A")
-    kept = tmp_path / memory.FILE
+    kept = tmp_path / memory.file_name(0)
     whole = kept.read_bytes()
     kept.write_bytes(damage)
     async with serving(tmp_path) as found:
@@ -214,10 +214,14 @@ async def test_memory_that_is_damaged_is_not_used_and_written_anew(
 
 def test_memory_of_too_many_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "TOPICS_MAX", 2)
-    path = tmp_path / memory.FILE
+    path = tmp_path / memory.file_name(0)
     path.write_bytes(memory.encode({"b": (0, Served("c", ["T", "U", "V"]))}))
     with pytest.raises(ValueError, match="more than"):
         memory.read(path)
     monkeypatch.setattr(memory, "FILE_MAX", 10)
     with pytest.raises(ValueError, match="longer than"):
         memory.read(path)
+
+
+def test_name_servers_of_one_host_remember_apart() -> None:
+    assert memory.file_name(9876) != memory.file_name(9877)

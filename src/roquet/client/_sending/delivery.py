@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable
 from roquet.client._cluster.routes import auto_created, publish_queues
+from roquet.client._cluster.trouble import why_no_route
 from roquet.client._sending.latency import FAILED_MS, LatencyBook
 from roquet.client._sending.receipt import SendReceipt, receipts_of
 from roquet.client._sending.retry import is_busy, may_retry, tells_of_broker
@@ -238,6 +239,9 @@ class Delivery:
             try:
                 template = await session.route(self._options.template_topic, timeout_s)
             except Refused:
+                why = await why_no_route(session, topic)
+                if isinstance(why, Unreachable):
+                    raise why from error
                 raise Refused(
                     error.code,
                     f"topic {topic} does not exist and brokers do not create topics: create it "

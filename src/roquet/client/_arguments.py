@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from roquet.base.errors import UsageError
 
@@ -54,7 +54,7 @@ def a_number(name: str, given: object) -> None:
 def texts(name: str, given: object) -> None:
     """Check that it is a str or has nothing but str in it; an iterator is not used up."""
     if isinstance(given, (list, tuple, set, frozenset, Mapping)):
-        for it in given:
+        for it in cast("Iterable[object]", given):
             if not isinstance(it, str):
                 raise _wrong(f"each of {name}", "a str", it)
     elif isinstance(given, (bytes, bytearray)) or not isinstance(given, Iterable):
@@ -67,7 +67,7 @@ def table_of_texts(name: str, given: object) -> None:
         return
     if not isinstance(given, Mapping):
         raise _wrong(name, "a mapping", given)
-    for key, value in given.items():
+    for key, value in cast("Mapping[object, object]", given).items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise UsageError(f"{name} map str to str, not {key!r:.40} to {value!r:.40}")
 

@@ -421,7 +421,7 @@ class GrpcServer:
         patience_ms: int,
         tls: GrpcTls | None = None,
         only_tls: bool = False,
-        balancers: Sequence[tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]] = (),
+        balancers: Sequence[tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]] = ...,
         secrets: Mapping[str, bytes] | None = None,
     ) -> GrpcServer:
         """Serve a listening socket, whose descriptor is the thread's from now on. Raises OSError.

@@ -68,6 +68,19 @@ class Guard:
         """
         _signer(self._source.table, key, is_by, address)
 
+    def check_waiting(
+        self, code: int, caller: Asking, secret: bytes | None, needs: Sequence[Need]
+    ) -> None:
+        """Raise Refused unless a request that waited may still be answered."""
+        del code
+        table = self._source.table
+        account = self._account(caller, table)
+        if account is None:
+            return
+        if account.secret != secret:
+            raise refused(f"Check signature failed for accessKey={account.access_key}")
+        _require(account, needs, table)
+
     def caller(self, command: Command, address: str) -> Caller:
         """Return who sent a request that `check` let pass."""
         return Caller((command.ext or {}).get(ACCESS_KEY) or "", address)

@@ -41,6 +41,24 @@ class Asking(Protocol):
 class Rights(Protocol):
     """Knows what callers may do."""
 
+    @property
+    def secrets(self) -> Mapping[str, bytes]:
+        """Account -> what it signs with, of those in force; a change makes another mapping."""
+        ...
+
+    def check(self, command: Command, address: str) -> None:
+        """Raise Refused unless a request of the peer `ip:port` may be carried out."""
+        ...
+
+    def check_waiting(
+        self, code: int, caller: Asking, secret: bytes | None, needs: Sequence[Need]
+    ) -> None:
+        """Raise Refused unless a request that waited may still be answered.
+
+        `secret` is what its account signed with when it came.
+        """
+        ...
+
     def caller(self, command: Command, address: str) -> Caller:
         """Return who sent a request that the guard let pass."""
         ...
@@ -61,15 +79,6 @@ class Rights(Protocol):
 class RequestGuard(Rights, Protocol):
     """Looks at requests before they are carried out, and answers for services afterwards."""
 
-    def check(self, command: Command, address: str) -> None:
-        """Raise Refused unless a request of the peer `ip:port` may be carried out."""
-        ...
-
-    @property
-    def secrets(self) -> Mapping[str, bytes]:
-        """Account -> what it signs with, of those in force; a change makes another mapping."""
-        ...
-
     def verify(self, key: str, is_by: Callable[[bytes], bool], address: str) -> None:
         """Raise Refused unless a request of another front may be that account's.
 
@@ -80,6 +89,19 @@ class RequestGuard(Rights, Protocol):
 
 class Everybody:
     """The rights where no accounts are asked for: everybody may do everything."""
+
+    @property
+    def secrets(self) -> Mapping[str, bytes]:
+        """Nobody signs."""
+        return {}
+
+    def check(self, command: Command, address: str) -> None:
+        """Refuse nothing."""
+
+    def check_waiting(
+        self, code: int, caller: Asking, secret: bytes | None, needs: Sequence[Need]
+    ) -> None:
+        """Refuse nothing."""
 
     def caller(self, command: Command, address: str) -> Caller:
         """Return the address alone: what a request says of its account is not checked."""

@@ -109,6 +109,18 @@ class PolicyGuard:
         del address
         _signer(self._source.now, key, is_by)
 
+    def check_waiting(
+        self, code: int, caller: Asking, secret: bytes | None, needs: Sequence[by_account.Need]
+    ) -> None:
+        """Raise Refused unless a request that waited may still be answered."""
+        if not caller.access_key and code in self._unsigned:
+            return
+        user = _enabled(self._source.now, caller.access_key)
+        if user.password.encode() != secret:
+            raise _refused("check signature failed.")
+        if code not in self._unchecked:
+            self.require(caller, needs)
+
     def caller(self, command: Command, address: str) -> Caller:
         """Return who sent a request that `check` let pass."""
         name = (command.ext or {}).get(ACCESS_KEY, "")

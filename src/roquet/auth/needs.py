@@ -163,9 +163,11 @@ def _corrections(_: Command, ext: _Ext) -> list[Need] | None:
     return [*found, need(topic(ext.get("topic", "")), Action.GET)]
 
 
-_GET, _UPDATE, _SUB = Action.GET, Action.UPDATE, Action.SUB
+_GET, _UPDATE, _SUB, _PUB = Action.GET, Action.UPDATE, Action.SUB, Action.PUB
 
 _BY_CODE: dict[int, _Reader] = {
+    RequestCode.SEND_REPLY_MESSAGE: _on(_PUB, topic_field="topic"),
+    RequestCode.SEND_REPLY_MESSAGE_V2: _on(_PUB, topic_field="b"),
     RequestCode.END_TRANSACTION: _end_transaction,
     RequestCode.QUERY_MESSAGE: _query,
     RequestCode.QUERY_CONSUME_QUEUE: _on(_SUB, _GET, topic_field="topic"),
@@ -240,8 +242,6 @@ _CLUSTER_GET = frozenset(
 _CLUSTER_UPDATE = frozenset(
     {
         RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,
-        RequestCode.EXCHANGE_BROKER_HA_INFO,
-        RequestCode.RESET_MASTER_FLUSH_OFFSET,
         RequestCode.AUTH_CREATE_USER,
         RequestCode.AUTH_UPDATE_USER,
         RequestCode.AUTH_DELETE_USER,

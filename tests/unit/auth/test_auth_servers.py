@@ -157,6 +157,101 @@ async def test_revoked_right_is_gone_on_the_fast_path_when_that_is_answered(
             assert await revoked_while_sending(it) == [16] * 16
 
 
+def waiting_requests() -> dict[str, Command]:
+    """One request of each kind that waits for a message of topic `orders`."""
+    pull = pull_command("orders", sysFlag="6", suspendTimeoutMillis="60000")
+    pop = {
+        "consumerGroup": "readers",
+        "topic": "orders",
+        "queueId": "0",
+        "maxMsgNums": "1",
+        "invisibleTime": "60000",
+        "pollTime": "60000",
+        "bornTime": str(SystemClock().now_ms()),
+        "initMode": "0",
+        "order": "false",
+    }
+    return {
+        "pull": pull,
+        "lite pull": dataclasses.replace(pull, code=RequestCode.LITE_PULL_MESSAGE),
+        "pull by tag": pull_command(
+            "orders", sysFlag="6", suspendTimeoutMillis="60000", subscription="red"
+        ),
+        "pop": Command(RequestCode.POP_MESSAGE, pop),
+        "notification": Command(RequestCode.NOTIFICATION, pop),
+    }
+
+
+REVOCATIONS = {
+    "deleted": user_command(3003, "ann", {}),
+    "disabled": user_command(3002, "ann", {"userStatus": "disable"}),
+    "another password": user_command(3002, "ann", {"password": "another-password"}),
+    "no policies": Command(3008, {"subject": "User:ann"}),
+    "denied group": acl_command(3007, "ann", [entry("Group:readers", "Sub", decision="Deny")]),
+}
+
+
+@pytest.mark.parametrize("threads", ["0", "1"])
+@pytest.mark.parametrize("way", REVOCATIONS)
+@on_loop
+async def test_request_that_waits_is_judged_again_when_a_message_comes(
+    tmp_path: Path, way: str, threads: str
+) -> None:
+    async with guarded(tmp_path, ioThreads=threads, timerWheelEnable="true") as it:
+        assert (await it.call(send_command("orders", b"first"))).code == 0
+        for kind, command in waiting_requests().items():
+            await it.said(user_command(3003, "ann", {}))
+            await it.make(ANN)
+            entries = (entry("Topic:orders", "Sub"), entry("Group:readers", "Sub"))
+            await it.allow(ANN, *entries)
+            end = it.broker.store.max_offset("orders", 0)
+            wanted = command
+            if "queueOffset" in (command.ext or {}):
+                wanted = dataclasses.replace(
+                    command, ext={**(command.ext or {}), "queueOffset": str(end)}
+                )
+            else:
+                await drained(it)
+            held = asyncio.create_task(it.call(wanted, ANN))
+            # The lane takes one after the other: what is behind the request has been answered.
+            assert (await it.call(pull_command("orders", end), ANN)).code == 19
+            assert not held.done(), kind
+            assert await it.said(REVOCATIONS[way]) == (0, "")
+            sent = send_command("orders", b"secret", properties="TAGS\x01red\x02")
+            assert (await it.call(sent)).code == 0
+            answer = await held
+            assert (answer.code, answer.body) == (16, b""), (kind, answer.remark)
+
+
+async def drained(it: Guarded) -> None:
+    """Have the group take what is there."""
+    pop = waiting_requests()["pop"]
+    fields = {**(pop.ext or {}), "pollTime": "0", "maxMsgNums": "32"}
+    while (await it.call(Command(pop.code, fields))).code == 0:
+        pass
+
+
+@on_loop
+async def test_reply_needs_a_right_and_is_in_no_other_queue(tmp_path: Path) -> None:
+    replies = "DefaultCluster_REPLY_TOPIC"
+
+    def reply(properties: str) -> Command:
+        sent = send_command(replies, b"forged", properties=properties)
+        return dataclasses.replace(sent, code=RequestCode.SEND_REPLY_MESSAGE_V2)
+
+    to_nobody = "REPLY_TO_CLIENT\x01nobody\x02"
+    async with guarded(tmp_path, enableLmq="true", enableMultiDispatch="true") as it:
+        await it.make(ANN)
+        assert await it.said(reply(to_nobody), ANN) == refused("ann", f"Topic:{replies}")
+        await it.allow(ANN, entry(f"Topic:{replies}", "Pub"))
+        code, why = await it.said(reply(to_nobody), ANN)
+        assert (code, why) == (1, "push reply message fail, channel of <nobody> not found.")
+        assert it.broker.store.max_offset(replies, 0) == 0, "nobody asked for it"
+        spread = to_nobody + "INNER_MULTI_DISPATCH\x01%LMQ%x\x02"
+        code, why = await it.said(reply(spread), ANN)
+        assert (code, why) == (13, "a reply cannot be in other queues as well")
+
+
 async def revoked_while_sending(it: Guarded) -> list[int]:
     """Return the codes of the sends that began after the answer to the revocation."""
     revoked = asyncio.Event()

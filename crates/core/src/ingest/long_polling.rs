@@ -21,6 +21,8 @@ pub(super) struct Held {
     pub(super) deadline_ms: i64,
     /// When it came, Unix milliseconds.
     pub(super) since_ms: i64,
+    /// The version of the accounts by which it may wait.
+    pub(super) accounts: u64,
     state: Turn,
 }
 
@@ -123,6 +125,7 @@ impl LongPolling {
             frame: wait.frame.into(),
             deadline_ms,
             since_ms: wait.now_ms,
+            accounts: wait.accounts,
             state: Turn::Waits,
         };
         self.held.insert(id, held);
@@ -221,6 +224,7 @@ pub(super) struct Wait<'a> {
     pub(super) frame: &'a [u8],
     pub(super) now_ms: i64,
     pub(super) at_most_ms: i64,
+    pub(super) accounts: u64,
 }
 
 fn forget<K: std::hash::Hash + Eq>(table: &mut HashMap<K, BTreeSet<u64>>, at: &K, id: u64) {
@@ -255,6 +259,7 @@ mod tests {
             frame: b"frame",
             now_ms: 1000,
             at_most_ms: wait_ms,
+            accounts: 0,
         };
         holds.hold(&request, wait);
     }

@@ -89,6 +89,7 @@ impl Pulls<'_> {
                 frame: whole,
                 now_ms: from.now_ms,
                 at_most_ms: wait_ms.max(0),
+                accounts: self.table.accounts_version,
             };
             self.holds.hold(&request, wait);
             self.store.set_awaited(true);
@@ -180,7 +181,9 @@ impl Pulls<'_> {
         let bytes = out.of(held.key);
         let before = bytes.len();
         let waited = between(held.since_ms, now_ms);
-        if self.answer_now(&header, waited, bytes).is_none() {
+        // Its rights were judged by other accounts: the guard judges it again.
+        let is_judged = held.accounts == self.table.accounts_version;
+        if !is_judged || self.answer_now(&header, waited, bytes).is_none() {
             left(held.key, &frame, &header);
         }
         bytes.len() - before

@@ -208,11 +208,19 @@ pub struct Table {
     pub expressions: Expressions,
     /// Who may do it; `None` lets everybody.
     pub accounts: Option<Accounts>,
+    /// How often that was set: pulls that were held before are judged anew.
+    pub accounts_version: u64,
     /// Codes of requests that nothing of their connection may overtake when they are not admitted.
     pub barrier: HashSet<i32>,
 }
 
 impl Table {
+    /// Sets who may do it.
+    pub fn set_accounts(&mut self, accounts: Accounts) {
+        self.accounts = Some(accounts);
+        self.accounts_version += 1;
+    }
+
     /// Whether anything at all may be answered.
     pub fn is_on(&self) -> bool {
         let state = &self.state;

@@ -370,7 +370,7 @@ impl Ingest {
     /// Set who may do it, in place of everybody: peers without an account, and accounts.
     fn set_accounts(&self, trusted: Vec<WhiteTuple>, accounts: Vec<AccountTuple>) {
         let found = accounts::make(trusted, accounts);
-        self.shared.write().accounts = Some(found);
+        self.shared.write().set_accounts(found);
     }
 
     /// Set a topic's row; a row that admits nothing is none.

@@ -42,6 +42,8 @@ class PopRequest(msgspec.Struct, frozen=True, kw_only=True):
     may_read: Callable[[str], bool] | None = None
     """Tells which topics the caller may read, for messages that lie in light queues and retry
     topics; None: all."""
+    check_waiting: Callable[[], None] | None = None
+    """Raises Refusal once the caller may no longer have an answer that it waited for."""
 
 
 class PopResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,6 +147,8 @@ class NotificationRequest(msgspec.Struct, frozen=True, kw_only=True):
     expression: str | None = None
     may_read: Callable[[str], bool] | None = None
     """As for a pop."""
+    check_waiting: Callable[[], None] | None = None
+    """Raises Refusal once the caller may no longer have an answer that it waited for."""
 
 
 # --- light topics --------------------------------------------------------------------------------
@@ -204,6 +208,8 @@ class LightPopRequest(msgspec.Struct, frozen=True, kw_only=True):
     attempt_id: str | None = None
     may_read: Callable[[str], bool] | None = None
     """As for a pop of a topic."""
+    check_waiting: Callable[[], None] | None = None
+    """Raises Refusal once the caller may no longer have an answer that it waited for."""
 
 
 class LightPopResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,7 +26,13 @@ from roquet.broker.pop.receive.orders import ATTEMPT_LENGTH_MAX
 from roquet.broker.pop.receive.polls import Poll, Waiting
 from roquet.broker.pop.receive.reads import has_wanted
 from roquet.broker.remoting.bodies import parts_of
-from roquet.broker.remoting.clients.waiting_pops import WokenPop, unheld_code, waiting_request
+from roquet.broker.remoting.clients.waiting_pops import (
+    WokenPop,
+    may_still,
+    pledge,
+    unheld_code,
+    waiting_request,
+)
 from roquet.broker.remoting.refusals import refusal_reply
 from roquet.broker.services.light_reads import is_judged
 from roquet.protocol.bodies import fields
@@ -112,6 +118,7 @@ class PopAdapter:
             is_ordered=header.order,
             attempt_id=_attempt(header.attempt_id),
             may_read=self._readers.of(request),
+            check_waiting=pledge(self._readers, request, header),
         )
         return await self._answer(request, wanted)
 
@@ -155,7 +162,12 @@ class PopAdapter:
         return _popped(request.command, wanted, result, unheld_code(waiting))
 
     def _resume(self, request: Request, wanted: PopRequest) -> None:
-        if request.peer.is_open and not self.in_core(request, wanted):
+        if not request.peer.is_open:
+            return
+        refused = headers.PopMessageResponse().encode()
+        if not may_still(request, wanted.check_waiting, refused):
+            return
+        if not self.in_core(request, wanted):
             self._lane.submit(WokenPop(request, wanted, self._answer, self._clock.now_ms()))
 
 
@@ -370,6 +382,7 @@ class PopBrowseAdapter:
             expression_type=header.exp_type,
             expression=header.exp,
             may_read=self._readers.of(request),
+            check_waiting=pledge(self._readers, request, header),
         )
         return self._answer(request, wanted)
 
@@ -391,6 +404,8 @@ class PopBrowseAdapter:
         return reply_to(request.command, remark=NOT_SET, ext=ext)
 
     def _resume(self, request: Request, wanted: NotificationRequest) -> None:
+        if not may_still(request, wanted.check_waiting, headers.NotificationResponse().encode()):
+            return
         answer = self._answer(request, wanted)
         if answer is not None:
             request.reply(answer)

@@ -85,6 +85,7 @@ class ReceiveAdapter:
     def resume(self, request: Request) -> None:
         """Answer a pull that was held."""
         try:
+            self._callers.check_again(request)
             result = self._receives.resume(_wanted(request.command), self._callers.of(request))
         except Refusal as refusal:
             request.reply(_refused(request.command, refusal))

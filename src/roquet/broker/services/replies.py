@@ -76,6 +76,8 @@ class Replies:
         if request.topic != names.reply_topic(self._broker_properties.identity.cluster):
             # Any topic may be named like one for replies; only the cluster's is nobody's.
             self._access.require_write(caller, request.topic)
+        if props.INNER_MULTI_DISPATCH in request.properties:
+            raise Refusal(Reason.ILLEGAL_MESSAGE, "a reply cannot be in other queues as well")
         config = await self._checks.topic_for(request, caller.address)
         if len(request.body) > self._broker_properties.rules.message_size_max:
             raise Refusal(Reason.ILLEGAL_MESSAGE, "the reply is too long")
@@ -84,7 +86,9 @@ class Replies:
             queue_id = self._queues.randrange(max(1, config.write_queues))
         fault = await self._push(request, caller)
         result = ReplyResult(fault=fault, queue_id=queue_id)
-        if not self._broker_properties.rules.store_replies:
+        # The topic of replies is nobody's: where accounts count, only what was asked for is kept.
+        is_unasked = fault is not None and not self._access.is_open
+        if is_unasked or not self._broker_properties.rules.store_replies:
             return result
         # A reply may be for any topic that the caller may send to.
         clear_owned(request.properties)

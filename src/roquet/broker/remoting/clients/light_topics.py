@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
+from roquet.acl.needs import subscribe
 from roquet.broker.api.pop import (
     Action,
     LightPopRequest,
@@ -19,7 +20,12 @@ from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.pop.receive.orders import ATTEMPT_LENGTH_MAX
 from roquet.broker.pop.receive.polls import Poll, Waiting
 from roquet.broker.remoting.bodies import body_of
-from roquet.broker.remoting.clients.waiting_pops import WokenPop, unheld_code, waiting_request
+from roquet.broker.remoting.clients.waiting_pops import (
+    WokenPop,
+    may_still,
+    unheld_code,
+    waiting_request,
+)
 from roquet.broker.remoting.refusals import refusal_reply
 from roquet.protocol.bodies.light_topics import decode_subscriptions
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -109,6 +115,9 @@ class LightPopAdapter:
             born_ms=header.born_time or self._clock.now_ms(),
             attempt_id=None if attempt is None else attempt[:ATTEMPT_LENGTH_MAX],
             may_read=self._readers.of(request),
+            check_waiting=self._readers.pledge(
+                request, subscribe(header.topic, header.consumer_group)
+            ),
         )
         return await self._answer(request, wanted)
 
@@ -141,7 +150,8 @@ class LightPopAdapter:
         )
 
     def _resume(self, request: Request, wanted: LightPopRequest) -> None:
-        if request.peer.is_open:
+        refused = headers.PopLightResponse().encode()
+        if request.peer.is_open and may_still(request, wanted.check_waiting, refused):
             self._lane.submit(WokenPop(request, wanted, self._answer, self._clock.now_ms()))
 
 

@@ -524,3 +524,57 @@ def test_the_settings_say_where_the_accounts_are(tmp_path: Path) -> None:
     assert accounts_path(config.acl, config.file) == home / "conf" / "plain_acl.yml"
     assert not BrokerConfig().acl.enabled
     assert not NamesrvConfig().acl.enabled
+
+
+@pytest.mark.parametrize("way", ["denied", "deleted", "another secret"])
+@on_loop
+async def test_request_that_waits_is_judged_again_when_a_message_comes(
+    tmp_path: Path, way: str
+) -> None:
+    made = {
+        "accessKey": "made-by-tool",
+        "secretKey": f"{CANARY}-made",
+        "admin": "false",
+        "topicPerms": "orders=SUB",
+    }
+    fresh = Credentials("made-by-tool", f"{CANARY}-made")
+    changes = {
+        "denied": Command(50, {**made, "topicPerms": "orders=DENY"}),
+        "deleted": Command(51, {"accessKey": "made-by-tool"}),
+        "another secret": Command(50, {**made, "secretKey": f"{CANARY}-another"}),
+    }
+    pop = {
+        "consumerGroup": "readers",
+        "topic": "orders",
+        "queueId": "0",
+        "maxMsgNums": "1",
+        "invisibleTime": "60000",
+        "pollTime": "60000",
+        "bornTime": str(SystemClock().now_ms()),
+        "initMode": "1",
+        "order": "false",
+    }
+    pull = pull_command("orders", 1, sysFlag="6", suspendTimeoutMillis="60000")
+    async with guarded(tmp_path, timerWheelEnable="true") as it:
+        assert (await it.call(Command(50, {**made, "groupPerms": "readers=SUB"}), ADMIN)).code == 0
+        assert (await it.call(send_command("orders", b"x"), ADMIN)).code == 0
+        await it.stored(1)
+        # The group begins at the end of the topic: nothing is there for the pops that wait.
+        first = Command(RequestCode.POP_MESSAGE, {**pop, "pollTime": "0"})
+        await it.call(first, fresh)
+        waiting = [
+            asyncio.create_task(it.call(command, fresh))
+            for command in (
+                pull,
+                Command(RequestCode.POP_MESSAGE, pop),
+                Command(RequestCode.NOTIFICATION, pop),
+            )
+        ]
+        # The lane takes one after the other: what is behind them has been answered.
+        assert (await it.call(pull_command("orders", 1), fresh)).code == 19
+        assert not any(task.done() for task in waiting)
+        assert (await it.call(changes[way], ADMIN)).code == 0
+        for _ in range(2):
+            assert (await it.call(send_command("orders", b"secret"), ADMIN)).code == 0
+        for answer in await asyncio.gather(*waiting):
+            assert (answer.code, answer.body) == (1, b""), answer.remark

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -199,12 +200,12 @@ async def test_request_that_waits_is_judged_again_when_a_message_comes(
 ) -> None:
     async with guarded(tmp_path, ioThreads=threads, timerWheelEnable="true") as it:
         assert (await it.call(send_command("orders", b"first"))).code == 0
-        for kind, command in waiting_requests().items():
+        for end, (kind, command) in enumerate(waiting_requests().items(), 1):
+            await until(partial(reaches, it, end), 60)
             await it.said(user_command(3003, "ann", {}))
             await it.make(ANN)
             entries = (entry("Topic:orders", "Sub"), entry("Group:readers", "Sub"))
             await it.allow(ANN, *entries)
-            end = it.broker.store.max_offset("orders", 0)
             wanted = command
             if "queueOffset" in (command.ext or {}):
                 wanted = dataclasses.replace(
@@ -221,6 +222,11 @@ async def test_request_that_waits_is_judged_again_when_a_message_comes(
             assert (await it.call(sent)).code == 0
             answer = await held
             assert (answer.code, answer.body) == (16, b""), (kind, answer.remark)
+
+
+def reaches(it: Guarded, end: int) -> bool:
+    """Tell whether so many messages can be read."""
+    return it.broker.store.max_offset("orders", 0) == end
 
 
 async def drained(it: Guarded) -> None:

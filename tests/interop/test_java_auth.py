@@ -259,11 +259,15 @@ def test_commands_of_the_guide_are_carried_out(both: Both) -> None:
     (block,) = [text for text in blocks if text.startswith("mqadmin")]
     *changes, last = block.splitlines()
     assert len(changes) == 2
+    # Stories before this one may have left a user of that name.
+    both.mqadmin("deleteAcl", "-b", both.ours.address, "-s", "User:ann")
+    both.mqadmin("deleteUser", "-b", both.ours.address, "-u", "ann")
     said = [
         both.mqadmin(*shlex.split(line.replace("127.0.0.1:10911", both.ours.address))[1:])
         for line in (*changes, last, "mqadmin deleteUser -b 127.0.0.1:10911 -u ann")
     ]
-    assert all(f"to {both.ours.address} success." in it for it in (*said[:2], said[3]))
+    for it in (*said[:2], said[3]):
+        assert f"to {both.ours.address} success." in it
     rows = [line.split()[:4] for line in said[2].splitlines() if line.startswith("User:ann")]
     assert rows == [
         ["User:ann", "Custom", "Topic:orders", "[Pub,"],
@@ -279,6 +283,7 @@ def ours(*words: str) -> tuple[int, str]:
     return code, out.getvalue()
 
 
+ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 STORY = (
     "createUser {at} -u tale -p pw-of-tale -t Normal",
     "createUser {at} -u plain -p pw-of-plain",
@@ -289,8 +294,6 @@ STORY = (
     "updateUser {at} -u tale -p another-one",
     "listUser {at} -f ta",
     "listUser {at} -f nobody",
-    "listUser -c DefaultCluster -f tale",
-    "getUser -c DefaultCluster -u tale",
     "createAcl {at} -s User:tale -r Topic:a,Group:g* -a Pub,Sub -d Allow -i 127.0.0.1,10.0.0.0/8",
     "createAcl {at} -s User:plain -r * -a All -d Deny",
     "updateAcl {at} -s User:tale -r Topic:a -a Get -d Deny",
@@ -333,9 +336,12 @@ def test_our_tool_does_and_prints_what_javas_does(
         assert [line for line, (code, _) in zip(told, mine, strict=True) if code] == refused
         assert [line.split()[0] for line in refused] == ["getAcl"], java
         for line, (_, out), theirs in zip(told, mine, java, strict=True):
-            # The order of a cluster's brokers is that of a hash table in Java.
-            shown = [] if line in refused else sorted(theirs.splitlines())
-            assert sorted(out.splitlines()) == shown, line
+            # Which of a cluster's brokers comes first, a hash table says in Java.
+            mine_shown, java_shown = (
+                ADDRESS.sub("BROKER", text) if " -c " in line else text for text in (out, theirs)
+            )
+            shown = [] if line in refused else sorted(java_shown.splitlines())
+            assert sorted(mine_shown.splitlines()) == shown, line
         assert sum(bool(out) for _, out in mine) > len(told) - 8
 
 

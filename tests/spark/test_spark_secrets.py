@@ -80,7 +80,8 @@ tables = spark.read.format("roquet-meta").options(**far, table="topics").load()
 print("topics", tables.where("topic = 'Guarded'").count())
 for wrong in ({"credentials": "south"}, {}):
     try:
-        spark.read.format("roquet").options(**near | wrong, subscribe="Guarded").load().count()
+        reader = spark.read.format("roquet").options(nameServers=north, **wrong)
+        reader.option("subscribe", "Guarded").load().count()
     except Exception as error:
         print("refused", wrong, "Refused" in str(error))
         print(error)

@@ -131,9 +131,11 @@ class SourceOptions:
         both = ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
         if all(options.text(name) is not None for name in both):
             raise UsageError(f"give one of {' and '.join(both)}")
+        # First: a table whose options Spark keeps back is told so there.
+        wire = _wire(options)
         topics = _topics(options)
         return cls(
-            wire=_wire(options),
+            wire=wire,
             topics=topics,
             columns=_columns(options),
             starting=_position(options, "starting", topics),

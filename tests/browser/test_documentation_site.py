@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.server
 import os
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 from playwright.sync_api import expect, sync_playwright
 from tools.pages import documentation_site as site
 
@@ -117,10 +119,16 @@ def test_every_page_shows_without_a_network_and_without_an_error(
 
 def test_search_finds_a_page_and_leads_there(address: str, page: Page, wrong: list[str]) -> None:
     page.goto(address)
-    page.keyboard.press("Control+k")
-    page.keyboard.type("recoveryTruncateCorrupt", delay=20)
+    entry = page.get_by_role("combobox", name="Search")
+    # The script of the page listens to keys a while after the page is shown.
+    for _ in range(30):
+        page.keyboard.press("Control+k")
+        with contextlib.suppress(PlaywrightTimeout):
+            entry.wait_for(timeout=1000)
+            break
+    entry.press_sequentially("recoveryTruncateCorrupt", delay=20)
     found = page.locator("a[href*='docs/']").filter(has_text=re.compile("recovery", re.IGNORECASE))
-    expect(found.first).to_be_visible()
+    expect(found.first).to_be_visible(timeout=30_000)
     page.screenshot(path=SHOTS / "site-search.png")
     found.first.click()
     expect(page).to_have_url(re.compile(r"/docs/.*\.html"))

@@ -10,13 +10,12 @@ import asyncio
 import dataclasses
 import hashlib
 import logging
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roquet.acl import accounts
 from roquet.base.config import setting
-from roquet.base.durable import sync_folder
+from roquet.base.durable import replace_file
 from roquet.base.errors import UsageError
 
 if TYPE_CHECKING:
@@ -195,12 +194,4 @@ def _documents(contents: dict[Path, bytes]) -> dict[str, Document]:
 def _replace(path: Path, data: bytes) -> None:
     """Write a file whole or not at all; it stays readable for whom it was, a new one for us."""
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    draft = path.with_name(path.name + ".tmp")
-    draft.unlink(missing_ok=True)
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    sync_folder(path.parent)
+    replace_file(path, data, mode=mode)

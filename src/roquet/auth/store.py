@@ -7,14 +7,13 @@ damaged is never replaced by an empty one: the server does not start.
 
 from __future__ import annotations
 
-import os
 import zlib
 from typing import TYPE_CHECKING, Any
 
 from roquet.auth.bodies import Unreadable, acl_json, policies_of, subject_name, user_json, user_of
 from roquet.auth.directory import AuthFault, Directory
 from roquet.auth.policies import Acl
-from roquet.base.durable import sync_folder
+from roquet.base.durable import replace_file
 from roquet.base.errors import Corrupt
 from roquet.protocol import fastjson
 from roquet.protocol.bodies import fields
@@ -57,19 +56,7 @@ class AuthFile:
         if len(data) > SIZE_MAX:
             raise AuthFault(f"Users and policies may have {SIZE_MAX} bytes.")
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        side = self.path.with_name(self.path.name + ".tmp")
-        side.unlink(missing_ok=True)
-        try:
-            handle = os.open(side, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            side.replace(self.path)
-            sync_folder(self.path.parent)
-        except OSError:
-            side.unlink(missing_ok=True)
-            raise
+        replace_file(self.path, data, mode=0o600)
 
 
 def encode(directory: Directory) -> bytes:

@@ -10,13 +10,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def replace_file(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes, *, mode: int | None = None) -> None:
     """Write a file through a side file; content and name are durable then. Raises OSError.
 
+    With a `mode` the file has these permissions from its first byte on, as one with secrets needs.
     After a failure no side file takes up room on a disk that may be full.
     """
     side = path.with_name(path.name + ".tmp")
     try:
+        if mode is not None:
+            side.unlink(missing_ok=True)
+            os.close(os.open(side, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
         write_synced(side, data)
         side.replace(path)
         sync_folder(path.parent)

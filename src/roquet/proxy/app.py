@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from roquet.proxy.brokers.local import LocalBrokers
 from roquet.proxy.front import Front
 from roquet.proxy.tls import GrpcPortTls, config_of
 from roquet.proxy.transport import GrpcPort
@@ -35,7 +36,7 @@ def build_local(
 
     Raises UsageError without the message definitions, or for TLS that cannot be.
     """
-    front = Front(broker, rules)
+    front = Front(LocalBrokers(broker), rules)
     port_tls = GrpcPortTls(
         config_of(rules, tls or TlsConfig()), broker.clock, "the certificate of gRPC"
     )

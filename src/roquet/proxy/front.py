@@ -50,7 +50,7 @@ from roquet.store.results import StoreFault
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from roquet.broker.operations.local import LocalBroker
+    from roquet.proxy.brokers.api import Brokers
     from roquet.proxy.services.clients import Stream
     from roquet.proxy.services.public import Answer
 
@@ -76,17 +76,17 @@ class Conversation(Protocol):
 
 
 class Front:
-    """Answers calls of gRPC before one broker."""
+    """Answers calls of gRPC before one broker or those of a cluster."""
 
-    def __init__(self, broker: LocalBroker, rules: ProxyLimits) -> None:
-        self._broker = broker
+    def __init__(self, brokers: Brokers, rules: ProxyLimits) -> None:
+        self._brokers = brokers
         self._rules = rules
-        self.routes = Routes(broker, rules)
-        self.sessions = Sessions(broker, self.routes, rules)
-        self.renewals = Renewals(broker, self.routes, Settlements(broker), rules)
-        self._consuming = Consuming(broker, self.routes, self.sessions, self.renewals, rules)
-        lights = Lights(broker, self.sessions, rules)
-        producing = Producing(broker, self.routes, rules)
+        self.routes = Routes(brokers, rules)
+        self.sessions = Sessions(brokers, self.routes, rules)
+        self.renewals = Renewals(brokers, self.routes, Settlements(brokers), rules)
+        self._consuming = Consuming(brokers, self.routes, self.sessions, self.renewals, rules)
+        lights = Lights(brokers, self.sessions, rules)
+        producing = Producing(brokers, self.routes, rules)
         self._health = Health()
         self._types = pb.methods()
         self._handlers: dict[str, Callable[[Context, Any], Awaitable[Any]]] = {
@@ -108,7 +108,7 @@ class Front:
     @property
     def secrets(self) -> Mapping[str, bytes] | None:
         """Account -> what its calls are signed with; None: nobody has to sign."""
-        guard = self._broker.guard
+        guard = self._brokers.guard
         return None if guard is None else guard.secrets
 
     def admits(self, head: Head) -> int:
@@ -182,7 +182,7 @@ class Front:
     def context(self, head: Head) -> Context:
         """Return who calls. Raises Rejected when that is nobody."""
         access_key = ""
-        guard = self._broker.guard
+        guard = self._brokers.guard
         if guard is not None:
             found = dict(head.metadata)
             signed = signed_of(found.get(AUTHORIZATION), found.get(DATE_TIME))
@@ -195,7 +195,7 @@ class Front:
                 )
             except Refused as refused:
                 raise Rejected(Code.UNAUTHORIZED, refused.remark) from refused
-        return context_of(head, access_key, self._broker.clock.now_ms())
+        return context_of(head, access_key, self._brokers.clock.now_ms())
 
     def telemetry(self, head: Head) -> Telemetry:
         """Begin a telemetry stream. Raises Rejected when nobody may."""

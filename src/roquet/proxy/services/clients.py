@@ -17,19 +17,20 @@ from roquet.protocol import tags
 from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData
 from roquet.protocol.messages.compression import CompressionError
 from roquet.proxy import messages as pb
+from roquet.proxy.brokers.api import light_of
 from roquet.proxy.rules.checks import check_group, check_topic
 from roquet.proxy.rules.codes import Code, Rejected
 from roquet.proxy.services.convert import message_of, set_millis
 from roquet.proxy.services.produce import transaction_id
-from roquet.proxy.services.settle import check_bound, light_of, told_quota
+from roquet.proxy.services.settle import check_bound, told_quota
 from roquet.remoting.connections.connection import KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from roquet.broker.operations.local import LocalBroker
     from roquet.model.group import RetryPolicy, SubscriptionGroupConfig
     from roquet.protocol.command import Command
+    from roquet.proxy.brokers.api import Brokers
     from roquet.proxy.rules.context import Context
     from roquet.proxy.rules.limits import ProxyLimits
     from roquet.proxy.services.routes import Routes
@@ -77,6 +78,8 @@ class Session:
     """Those that a producer sends to."""
     consumer: ConsumerData | None = None
     request_timeout_ms: int = 0
+    broker: str = ""
+    """The one that there is, if it is alone."""
     ended: Callable[[Session], None]
 
     @property
@@ -106,8 +109,8 @@ class Session:
         del why
         self.ended(self)
 
-    def ask_about(self, half: Record, properties: dict[str, str]) -> None:
-        """Ask a producer what becomes of a half message."""
+    def ask_about(self, half: Record, properties: dict[str, str], broker: str = "") -> None:
+        """Ask a producer what becomes of a half message; `broker` has it, else the only one."""
         topic = properties.get(props.REAL_TOPIC, "")
         try:
             message = message_of(half, topic)
@@ -117,7 +120,7 @@ class Session:
         command = pb.TelemetryCommand()
         asked = command.recover_orphaned_transaction_command
         asked.message.CopyFrom(message)
-        place = half.physical_offset, half.queue_offset
+        place = half.physical_offset, half.queue_offset, broker or self.broker
         asked.transaction_id = transaction_id(*place)
         asked.message.system_properties.ClearField("receipt_handle")
         if self.stream is not None:
@@ -127,8 +130,8 @@ class Session:
 class Sessions:
     """All clients that have shown their settings. An id is an account's own."""
 
-    def __init__(self, broker: LocalBroker, routes: Routes, rules: ProxyLimits) -> None:
-        self._broker = broker
+    def __init__(self, brokers: Brokers, routes: Routes, rules: ProxyLimits) -> None:
+        self._brokers = brokers
         self._routes = routes
         self._rules = rules
         self._known: dict[tuple[str, str], Session] = {}
@@ -160,7 +163,7 @@ class Sessions:
         """Return the client that calls, None when it has shown no settings."""
         session = self.known(context)
         if session is not None:
-            session.seen_ms = self._broker.clock.steady_ms()
+            session.seen_ms = self._brokers.clock.steady_ms()
         return session
 
     # --- telemetry -------------------------------------------------------------------------------
@@ -228,9 +231,10 @@ class Sessions:
                 address=context.remote,
                 language=context.language or "JAVA",
                 seen_ms=0,
+                broker=self._brokers.name,
                 ended=self.forget,
             )
-        session.seen_ms = self._broker.clock.steady_ms()
+        session.seen_ms = self._brokers.clock.steady_ms()
         session.address = context.remote
         session.shape = shape
         session.request_timeout_ms = int(settings.request_timeout.seconds) * 1000
@@ -240,11 +244,11 @@ class Sessions:
         """Put a client into its groups. A producer's group is called like its topic."""
         consumers = () if session.consumer is None else (session.consumer,)
         for topic in session.topics:
-            self._routes.topic(context, topic)
+            await self._routes.topic(context, topic)
         if consumers:
             await self._routes.group(context, session.group)
         if session.kind == LITE_PUSH and session.consumer is not None:
-            bound = light_of(self._broker).facts.bound_topic(session.group)
+            bound = light_of(self._brokers).facts.bound_topic(session.group)
             for entry in session.consumer.subscriptions:
                 check_bound(bound, entry.topic, session.group)
         data = HeartbeatData(
@@ -256,9 +260,9 @@ class Sessions:
             language=session.language,
             version=context.caller.version,
             access_key=session.access_key,
-            heard_at_ms=self._broker.clock.now_ms(),
+            heard_at_ms=self._brokers.clock.now_ms(),
         )
-        await self._broker.clients.heartbeat(data, client, context.caller)
+        await self._brokers.register(data, client, context.caller)
 
     async def _merge(self, settings: Any, context: Context) -> None:
         """Add what the broker's side says of settings."""
@@ -280,7 +284,7 @@ class Sessions:
                 set_millis(subscription.long_polling_timeout, rules.polling_max_ms)
                 _set_policy(settings.backoff_policy, group)
             if settings.client_type == LITE_PUSH:
-                quota = light_of(self._broker).facts.quota(subscription.group.name)
+                quota = light_of(self._brokers).facts.quota(subscription.group.name)
                 subscription.lite_subscription_quota = told_quota(quota)
                 subscription.max_lite_topic_size = rules.light_bytes_max
         settings.metric.on = False
@@ -320,14 +324,13 @@ class Sessions:
             del self._counts[session.access_key]
         session.stream = None
         self._stream_ended(session)
-        self._broker.waits.drop(session)
-        self._broker.clients.left(session.key)
+        self._brokers.left(session)
         for listener in self._listeners:
             listener(session)
 
     async def sweep(self) -> None:
         """Forget clients that are silent: the action of a timer."""
-        oldest_ms = self._broker.clock.steady_ms() - IDLE_MS
+        oldest_ms = self._brokers.clock.steady_ms() - IDLE_MS
         silent = [each for each in self._known.values() if each.seen_ms < oldest_ms]
         for session in silent:
             if not session.is_open:

@@ -22,24 +22,23 @@ from roquet.proxy.rules.polling import polling_ms
 from roquet.proxy.services.clients import LITE_PUSH, PUSHED, wanted_of
 from roquet.proxy.services.convert import message_of, millis, set_millis
 from roquet.proxy.services.renew import NACK_MS
+from roquet.proxy.services.routes import readable_of
 from roquet.proxy.services.settle import Flight, bad_handle, handle_of
-from roquet.proxy.services.sources import LightSource, TopicSource
 from roquet.remoting.connections.connection import KEYS
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from roquet.broker.operations.local import LocalBroker
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.model.subscription import SubscriptionData
     from roquet.protocol.command import Command
+    from roquet.proxy.brokers.api import Brokers, Found, Place, Source, Topic
     from roquet.proxy.rules.context import Context
     from roquet.proxy.rules.limits import ProxyLimits
     from roquet.proxy.services.clients import Session, Sessions
     from roquet.proxy.services.renew import Renewals
     from roquet.proxy.services.routes import Routes
-    from roquet.proxy.services.sources import Found, Source
 
 log = logging.getLogger(__name__)
 
@@ -82,18 +81,19 @@ class Consuming:
 
     def __init__(
         self,
-        broker: LocalBroker,
+        brokers: Brokers,
         routes: Routes,
         sessions: Sessions,
         renewals: Renewals,
         rules: ProxyLimits,
     ) -> None:
-        self._broker = broker
+        self._brokers = brokers
         self._settlements = renewals.settlements
         self._routes = routes
         self._sessions = sessions
         self._renewals = renewals
         self._rules = rules
+        self._turn = 0
 
     # --- receive ---------------------------------------------------------------------------------
 
@@ -112,14 +112,14 @@ class Consuming:
 
     async def _delivered(self, to: _Delivery, outlet: Outlet) -> bool:
         """Send what is there; false when there is nothing."""
-        found = await to.source.take(to.context.caller, self._broker.clock.now_ms())
+        found = await to.source.take(to.context.caller, self._brokers.clock.now_ms())
         if found:
             await self._deliver(to, found, outlet)
         return bool(found)
 
     async def _delivery(self, context: Context, request: Any, session: Session | None) -> _Delivery:
         """Return what is received, and for whom. Raises Rejected and Refusal."""
-        rules, now_ms = self._rules, self._broker.clock.now_ms()
+        rules, now_ms = self._rules, self._brokers.clock.now_ms()
         asked = request.HasField("long_polling_timeout")
         left_ms = None if context.deadline_ms is None else context.deadline_ms - now_ms
         wait_ms = polling_ms(
@@ -138,10 +138,7 @@ class Consuming:
         else:
             checks.check_invisible(invisible_ms, rules.invisible_min_ms, rules)
         takes = wanted_of(topic, request.filter_expression)
-        config = self._routes.topic(context, topic)
-        named = request.message_queue.broker.name
-        if config.read_queues <= 0 or named not in {"", self._broker.identity.name}:
-            raise Rejected(Code.FORBIDDEN, "no readable queue")
+        place = self._place(await self._routes.topic(context, topic), request)
         group = await self._routes.group(context, request.group.name)
         if session is None and group is not None and LIGHT_BIND_TOPIC in group.attributes:
             # Messages of the parent would come, whatever lite topics the client subscribes to.
@@ -151,11 +148,21 @@ class Consuming:
         if session is not None and session.kind == LITE_PUSH:
             self._check_light(session)
             light = self._light_pop(session, request, how)
-            source: Source = LightSource(self._broker, light)
+            source = self._brokers.light_source(light)
         else:
-            source = TopicSource(self._broker, self._pop(request, how, takes, group))
+            wanted = self._pop(request, how, takes, group)
+            source = self._brokers.source(place.broker, wanted)
         attempts_max = 1 + (16 if group is None else group.retry_max_times)
         return _Delivery(context, session, source, takes, attempts_max)
+
+    def _place(self, topic: Topic, request: Any) -> Place:
+        """Return where a receive takes from: the broker that it names, else the next in turn."""
+        named = request.message_queue.broker.name
+        found = [place for place in readable_of(topic) if named in {"", place.broker}]
+        if not found:
+            raise Rejected(Code.FORBIDDEN, "no readable queue")
+        self._turn += 1
+        return found[self._turn % len(found)]
 
     def _check_light(self, session: Session) -> None:
         """Raise Rejected for a consumer of lite topics that may have no further messages now."""
@@ -214,7 +221,7 @@ class Consuming:
                 changed = self._settlements.change(to.flight(each), NACK_MS, to.context.caller)
                 await self._settle(changed, to)
         stamp = pb.ReceiveMessageResponse()
-        set_millis(stamp.delivery_timestamp, self._broker.clock.now_ms())
+        set_millis(stamp.delivery_timestamp, self._brokers.clock.now_ms())
         await outlet.send(stamp)
 
     async def _send(self, to: _Delivery, found: Found, outlet: Outlet) -> bool:
@@ -283,7 +290,7 @@ class Consuming:
 
     async def _ack_one(self, context: Context, topic: str, group: str, entry: Any) -> None:
         handle = await self._current(context, group, entry.message_id, entry.receipt_handle)
-        self._check_alive(handle)
+        await self._check_alive(topic, handle)
         flight = Flight(topic, group, handle, entry.lite_topic.strip())
         await self._settlements.ack(flight, context.caller)
 
@@ -295,7 +302,7 @@ class Consuming:
         invisible_ms = millis(request.invisible_duration)
         checks.check_invisible(invisible_ms, 0, self._rules)
         handle = await self._current(context, group, request.message_id, request.receipt_handle)
-        self._check_alive(handle)
+        await self._check_alive(topic, handle)
         flight = Flight(topic, group, handle, request.lite_topic.strip())
         answer = pb.ChangeInvisibleDurationResponse()
         answer.receipt_handle = await self._settlements.change(
@@ -309,7 +316,7 @@ class Consuming:
         checks.check_topic(topic)
         checks.check_group(group)
         handle = await self._current(context, group, request.message_id, request.receipt_handle)
-        self._check_alive(handle)
+        await self._check_alive(topic, handle)
         place = handle.split(" ")[8:9]
         if not place or not (place[0].isascii() and place[0].isdigit() and len(place[0]) <= 18):
             raise bad_handle("the handle does not say where the message is")
@@ -322,11 +329,11 @@ class Consuming:
         session = self._sessions.find(context)
         return await self._renewals.taken(session, group, message_id, handle)
 
-    def _check_alive(self, text: str) -> None:
+    async def _check_alive(self, topic: str, text: str) -> None:
         handle = handle_of(text)
-        if handle.broker_name != self._broker.identity.name:
+        if not await self._brokers.has(handle.broker_name, topic):
             raise Rejected(Code.BAD_REQUEST, f"broker {handle.broker_name[:255]} is not known here")
-        if self._broker.clock.now_ms() > handle.pop_time_ms + handle.invisible_ms:
+        if self._brokers.clock.now_ms() > handle.pop_time_ms + handle.invisible_ms:
             raise bad_handle("receipt handle is expired")
 
 

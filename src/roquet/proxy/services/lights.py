@@ -5,28 +5,22 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from roquet.broker.api.pop import Action, LightPopRequest, LightSubscribe, Start, StartKind
+from roquet.broker.api.pop import Action, LightSubscribe, Start, StartKind
 from roquet.broker.light.facts import QUOTA_TOLERANCE
-from roquet.protocol import properties as props
-from roquet.protocol.light import light_queues, light_topics
-from roquet.protocol.pop.handle import ReceiptHandle, retry_flag
-from roquet.protocol.pop.topics import ORDER_REVIVE_QUEUE
 from roquet.proxy import messages as pb
+from roquet.proxy.brokers.api import light_of
 from roquet.proxy.rules import checks
 from roquet.proxy.rules.codes import Code, Rejected
 from roquet.proxy.services.clients import LITE_PUSH
-from roquet.proxy.services.settle import check_bound, light_of
-from roquet.store.records import read_records
+from roquet.proxy.services.settle import check_bound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from roquet.broker.api.pop import LightPopResult
-    from roquet.broker.operations.local import LocalBroker
+    from roquet.proxy.brokers.api import Brokers
     from roquet.proxy.rules.context import Context
     from roquet.proxy.rules.limits import ProxyLimits
     from roquet.proxy.services.clients import Session, Sessions
-    from roquet.store.records import Record
 
 _ACTIONS = (
     Action.PARTIAL_ADD,
@@ -48,8 +42,8 @@ NAMES_MAX = 10_000
 class Lights:
     """Keeps the subscriptions of consumers of lite topics."""
 
-    def __init__(self, broker: LocalBroker, sessions: Sessions, rules: ProxyLimits) -> None:
-        self._broker = broker
+    def __init__(self, brokers: Brokers, sessions: Sessions, rules: ProxyLimits) -> None:
+        self._brokers = brokers
         self._sessions = sessions
         self._rules = rules
         self._second = 0
@@ -68,7 +62,7 @@ class Lights:
         names = tuple(request.lite_topic_set)
         if len(names) > NAMES_MAX:
             raise Rejected(Code.BAD_REQUEST, f"a request may name {NAMES_MAX} lite topics")
-        light = light_of(self._broker)
+        light = light_of(self._brokers)
         if action is Action.PARTIAL_ADD:
             for name in names:
                 checks.check_light(name, self._rules)
@@ -93,7 +87,7 @@ class Lights:
 
     def _check_rate(self) -> None:
         """Raise Rejected when too much is subscribed to in this second."""
-        second = self._broker.clock.steady_ms() // 1000
+        second = self._brokers.clock.steady_ms() // 1000
         if second != self._second:
             self._second, self._synced = second, 0
         self._synced += 1
@@ -116,32 +110,8 @@ class Lights:
 
     def _left(self, session: Session) -> None:
         """Give what a client subscribes to back: its stream has ended, or it has gone."""
-        if session.kind == LITE_PUSH and self._broker.light is not None:
-            self._broker.light.close((session.client_id, session.group))
-
-
-def in_flight(
-    result: LightPopResult, wanted: LightPopRequest, broker_name: str
-) -> Iterator[tuple[Record, str, str]]:
-    """Yield each message of a pop with its handle and its lite topic."""
-    records = read_records(result.records, check_crc=False)
-    for record, count in zip(records, result.counts, strict=False):
-        found = props.read(record.properties)
-        name = found.get(props.LITE_TOPIC, "")
-        offset = light_queues.offset_in(light_topics.queue_of(wanted.topic, name), found)
-        assert offset is not None, "a pop of lite topics gives their messages alone"
-        handle = ReceiptHandle(
-            start_offset=offset,
-            pop_time_ms=result.pop_time_ms,
-            invisible_ms=wanted.invisible_ms,
-            revive_queue=ORDER_REVIVE_QUEUE,
-            retry_flag=retry_flag(wanted.topic),
-            broker_name=broker_name,
-            queue_id=light_topics.QUEUE_ID,
-            queue_offset=offset,
-        )
-        counted = record._replace(reconsume_times=count)
-        yield counted, f"{handle.encode()} {record.physical_offset}", name
+        if session.kind == LITE_PUSH and self._brokers.light is not None:
+            self._brokers.light.close((session.client_id, session.group))
 
 
 def _start_of(request: Any) -> Start | None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roquet.broker.api.send import RecallRequest, SendBatchRequest, SendRequest, SendStatus
 from roquet.broker.api.transactions import EndTransactionRequest, Verdict
-from roquet.model.topic import can_write
 from roquet.protocol import names
 from roquet.protocol import properties as props
 from roquet.protocol.messages import batch
@@ -17,12 +16,13 @@ from roquet.proxy.rules import checks
 from roquet.proxy.rules.codes import Code, Rejected
 from roquet.proxy.rules.polling import queue_of_group
 from roquet.proxy.services import convert
-from roquet.proxy.services.routes import type_of
+from roquet.proxy.services.routes import writable_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from roquet.broker.api.send import SendResult
-    from roquet.broker.operations.local import LocalBroker
-    from roquet.model.topic import TopicConfig
+    from roquet.proxy.brokers.api import Brokers, Place
     from roquet.proxy.rules.context import Context
     from roquet.proxy.rules.limits import ProxyLimits
     from roquet.proxy.services.routes import Routes
@@ -36,14 +36,15 @@ CODES = {
 _VERDICTS = {1: Verdict.COMMIT, 2: Verdict.ROLLBACK}
 _SERVER_CHECK = 2
 _PLACE_LENGTH = 32
+BROKER_LENGTH_MAX = 255
 RECALL_S = 2.0
 
 
 class Producing:
     """Takes messages of producers."""
 
-    def __init__(self, broker: LocalBroker, routes: Routes, rules: ProxyLimits) -> None:
-        self._broker = broker
+    def __init__(self, brokers: Brokers, routes: Routes, rules: ProxyLimits) -> None:
+        self._brokers = brokers
         self._routes = routes
         self._rules = rules
         self._turn = 0
@@ -57,66 +58,71 @@ class Producing:
         checks.check_topic(name)
         if any(message.topic.name != name for message in given):
             raise Rejected(Code.MESSAGE_CORRUPTED, "topic in message is not same")
-        topic = self._routes.topic(context, name)
+        topic = await self._routes.topic(context, name)
         made: list[dict[str, str]] = []
         for message in given:
             checks.check_body(len(message.body), self._rules)
             made.append(convert.properties_of(message, context, self._rules))
         if self._rules.check_type and not (names.is_retry(name) or names.is_dlq(name)):
-            checks.check_type(type_of(topic), made[0])
-        if not can_write(topic.perm) or topic.write_queues <= 0:
-            raise Rejected(Code.FORBIDDEN, "no writable queue")
+            checks.check_type(topic.kind, made[0])
+        places = writable_of(topic)
         if len(given) == 1:
-            result = await self._send_one(context, given[0], made[0], topic)
+            group = made[0].get(props.SHARDING_KEY) or made[0].get(props.LITE_TOPIC)
+            queue = self._queue(group, places)
+            result = await self._send_one(context, given[0], made[0], queue)
         else:
-            result = await self._send_batch(context, given, made, topic)
-        return _sent(given, result)
+            queue = self._queue(None, places)
+            result = await self._send_batch(context, given, made, queue)
+        return _sent(given, result, queue.broker)
 
     async def _send_one(
-        self, context: Context, message: Any, properties: dict[str, str], topic: TopicConfig
+        self, context: Context, message: Any, properties: dict[str, str], queue: _Queue
     ) -> SendResult:
-        group = properties.get(props.SHARDING_KEY) or properties.get(props.LITE_TOPIC)
+        name = message.topic.name
         attempts = message.system_properties.delivery_attempt
         request = SendRequest(
-            topic=topic.name,
-            queue_id=self._queue(group, topic),
+            topic=name,
+            queue_id=queue.number,
             body=message.body,
             properties=properties,
-            producer_group=topic.name,
+            producer_group=name,
             born_ms=convert.born_ms_of(message, context),
             sys_flag=convert.sys_flag_of(message),
-            attempts=attempts if names.is_retry(topic.name) else None,
+            attempts=attempts if names.is_retry(name) else None,
         )
-        return await self._broker.operations.send(request, context.caller)
+        return await self._brokers.send(queue.broker, request, context.caller)
 
     async def _send_batch(
-        self, context: Context, given: Any, made: list[dict[str, str]], topic: TopicConfig
+        self, context: Context, given: Any, made: list[dict[str, str]], queue: _Queue
     ) -> SendResult:
+        name = given[0].topic.name
         elements = [
             (0, message.body, props.write(properties).encode())
             for message, properties in zip(given, made, strict=True)
         ]
         request = SendBatchRequest(
-            topic=topic.name,
-            queue_id=self._queue(None, topic),
+            topic=name,
+            queue_id=queue.number,
             messages=batch.encode(elements),
             properties={props.UNIQ_KEY: made[0][props.UNIQ_KEY]},
-            producer_group=topic.name,
+            producer_group=name,
             born_ms=convert.born_ms_of(given[0], context),
         )
-        return await self._broker.operations.send_batch(request, context.caller)
+        return await self._brokers.send_batch(queue.broker, request, context.caller)
 
-    def _queue(self, group: str | None, topic: TopicConfig) -> int:
+    def _queue(self, group: str | None, places: Sequence[Place]) -> _Queue:
+        """Return the queue of a message group, or the next in turn."""
+        total = sum(place.write_queues for place in places)
         if group is not None:
-            return queue_of_group(group, topic.write_queues)
+            return _queue_at(queue_of_group(group, total), places)
         self._turn += 1
-        return self._turn % topic.write_queues
+        return _queue_at(self._turn % total, places)
 
     async def end_transaction(self, context: Context, request: Any) -> Any:
         """Commit a half message or roll it back.
 
         Its place rides in the id of the transaction and is checked by the broker's own record, so
-        that any front of this broker can end it.
+        that any front before this broker can end it.
         """
         checks.check_topic(request.topic.name)
         if not request.transaction_id.strip():
@@ -126,19 +132,19 @@ class Producing:
             raise Rejected(Code.INTERNAL_SERVER_ERROR, "cannot found transaction data")
         asked = EndTransactionRequest(
             producer_group=request.topic.name,
-            physical_offset=place[0],
-            half_offset=place[1],
+            physical_offset=place.physical_offset,
+            half_offset=place.half_offset,
             verdict=_VERDICTS.get(request.resolution, Verdict.UNKNOWN),
             is_answer=request.source == _SERVER_CHECK,
         )
-        await self._broker.operations.end_transaction(asked, context.caller)
+        await self._brokers.end_transaction(place.broker, asked, context.caller)
         return pb.EndTransactionResponse()
 
     async def recall(self, context: Context, request: Any) -> Any:
         """Take a message back that is not due yet."""
         checks.check_topic(request.topic.name)
         asked = RecallRequest(topic=request.topic.name, handle=request.recall_handle)
-        recalled = self._broker.operations.recall(asked, context.caller)
+        recalled = self._brokers.recall(asked, context.caller)
         try:
             message_id = await asyncio.wait_for(recalled, RECALL_S)
         except TimeoutError as error:
@@ -146,23 +152,51 @@ class Producing:
         return pb.RecallMessageResponse(message_id=message_id)
 
 
-def transaction_id(physical_offset: int, half_offset: int) -> str:
+class HalfPlace(NamedTuple):
+    """Where a half message is."""
+
+    physical_offset: int
+    half_offset: int
+    broker: str
+    """Empty in an id of an earlier release: that broker was alone."""
+
+
+def transaction_id(physical_offset: int, half_offset: int, broker: str) -> str:
     """Return the id that says where a half message is."""
-    return f"{physical_offset:016X}{half_offset:016X}"
+    return f"{physical_offset:016X}{half_offset:016X}{broker}"
 
 
-def place_of(text: str) -> tuple[int, int] | None:
+def place_of(text: str) -> HalfPlace | None:
     """Return where the half message of a transaction is; None for what is no id of ours."""
-    if len(text) != _PLACE_LENGTH or not text.isascii() or not text.isalnum():
+    numbers, broker = text[:_PLACE_LENGTH], text[_PLACE_LENGTH:]
+    if len(numbers) != _PLACE_LENGTH or not numbers.isascii() or not numbers.isalnum():
+        return None
+    if len(broker) > BROKER_LENGTH_MAX:
         return None
     try:
-        place = int(text[:16], 16), int(text[16:], 16)
+        place = HalfPlace(int(numbers[:16], 16), int(numbers[16:], 16), broker)
     except ValueError:
         return None
-    return place if max(place) < 1 << 63 else None
+    return place if max(place[:2]) < 1 << 63 else None
 
 
-def _sent(given: Any, result: SendResult) -> Any:
+class _Queue(NamedTuple):
+    """A queue of a topic."""
+
+    broker: str
+    number: int
+
+
+def _queue_at(index: int, places: Sequence[Place]) -> _Queue:
+    """Return the queue with this number of all those that can be written to."""
+    for place in places:
+        if index < place.write_queues:
+            return _Queue(place.broker, index)
+        index -= place.write_queues
+    raise AssertionError("the index is one of a queue")
+
+
+def _sent(given: Any, result: SendResult, broker: str) -> Any:
     """Return an answer with an entry for each message."""
     code, why = CODES[result.status]
     text = "OK" if code is Code.OK else f"send message failed, sendStatus={why}"
@@ -176,7 +210,7 @@ def _sent(given: Any, result: SendResult) -> Any:
         entry.offset = result.queue_offset + number
         if is_half:
             _, physical_offset = parse_offset_id(result.message_ids[number])
-            entry.transaction_id = transaction_id(physical_offset, result.queue_offset)
+            entry.transaction_id = transaction_id(physical_offset, result.queue_offset, broker)
         elif result.transaction_id:
             entry.transaction_id = result.transaction_id
         if result.recall_handle:

@@ -23,8 +23,8 @@ from roquet.service.ratelog import RateLog
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
-    from roquet.broker.operations.local import LocalBroker
     from roquet.model.group import SubscriptionGroupConfig
+    from roquet.proxy.brokers.api import Brokers
     from roquet.proxy.rules.context import Context
     from roquet.proxy.rules.limits import ProxyLimits
     from roquet.proxy.services.clients import Session
@@ -70,16 +70,16 @@ class Renewals:
     """Renews what lies with push consumers, until they settle it or are gone."""
 
     def __init__(
-        self, broker: LocalBroker, routes: Routes, settlements: Settlements, rules: ProxyLimits
+        self, brokers: Brokers, routes: Routes, settlements: Settlements, rules: ProxyLimits
     ) -> None:
-        self._broker = broker
+        self._brokers = brokers
         self._routes = routes
         self.settlements = settlements
         self._rules = rules
         self._held: dict[Key, Held] = {}
         self._counts: collections.Counter[int] = collections.Counter()
         """Messages by session."""
-        self._log = RateLog(log, broker.clock)
+        self._log = RateLog(log, brokers.clock)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -109,7 +109,7 @@ class Renewals:
             known=flight.handle,
             current=flight.handle,
             attempts=attempts,
-            since_ms=self._broker.clock.steady_ms(),
+            since_ms=self._brokers.clock.steady_ms(),
         )
 
     async def taken(self, session: Session | None, group: str, message_id: str, handle: str) -> str:
@@ -144,14 +144,14 @@ class Renewals:
     def _is_due(self, held: Held) -> bool:
         handle = ReceiptHandle.decode(held.current)
         visible_ms = handle.pop_time_ms + handle.invisible_ms
-        return visible_ms - self._broker.clock.now_ms() < self._rules.renew_ahead_ms
+        return visible_ms - self._brokers.clock.now_ms() < self._rules.renew_ahead_ms
 
     async def _renew(self, key: Key, held: Held) -> None:
         if not held.session.is_open:
             # It has vanished without a word: the message comes back when its time is over.
             self._pop(key)
             return
-        age_ms = self._broker.clock.steady_ms() - held.since_ms
+        age_ms = self._brokers.clock.steady_ms() - held.since_ms
         if age_ms >= self._rules.renew_for_ms:
             self._pop(key)
             group = await self._group_of(held)

@@ -10,16 +10,15 @@ from roquet.broker.api.pop import (
     LightInvisibleRequest,
     PopAckRequest,
 )
-from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.api.send import SendBackRequest
 from roquet.broker.light.facts import QUOTA_DEFAULT, QUOTA_TOLERANCE
 from roquet.protocol.pop.handle import HandleError, ReceiptHandle, real_topic
+from roquet.proxy.brokers.api import light_of
 from roquet.proxy.rules.codes import Code, Rejected
 
 if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
-    from roquet.broker.operations.light import LightOperations
-    from roquet.broker.operations.local import LocalBroker
+    from roquet.proxy.brokers.api import Brokers
 
 
 class Flight(NamedTuple):
@@ -36,8 +35,8 @@ class Flight(NamedTuple):
 class Settlements:
     """Settles messages with the broker. Each call may raise Rejected, Refusal and StoreFault."""
 
-    def __init__(self, broker: LocalBroker) -> None:
-        self._broker = broker
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
 
     async def ack(self, flight: Flight, caller: Caller) -> None:
         """Acknowledge a message."""
@@ -51,7 +50,7 @@ class Settlements:
                 offset=handle.queue_offset,
                 handle=plain,
             )
-            light_of(self._broker).ack(light_request, caller)
+            light_of(self._brokers).ack(light_request, caller)
             return
         request = PopAckRequest(
             topic=real_topic(flight.topic, flight.group, handle.retry_flag),
@@ -60,7 +59,7 @@ class Settlements:
             offset=handle.queue_offset,
             handle=plain,
         )
-        await self._broker.operations.ack(request, caller)
+        await self._brokers.ack(handle.broker_name, request, caller)
 
     async def change(
         self, flight: Flight, invisible_ms: int, caller: Caller, *, is_suspended: bool = False
@@ -78,8 +77,9 @@ class Settlements:
             invisible_ms=invisible_ms,
             is_suspended=is_suspended,
         )
-        changed = await self._broker.operations.change_invisible(request, caller)
-        return with_place(changed.handle, flight.handle)
+        name = handle.broker_name
+        changed = await self._brokers.change_invisible(name, request, caller)
+        return with_place(changed, flight.handle)
 
     def _change_light(
         self, flight: Flight, invisible_ms: int, caller: Caller, *, is_suspended: bool
@@ -95,7 +95,7 @@ class Settlements:
             invisible_ms=invisible_ms,
             is_suspended=is_suspended,
         )
-        changed = light_of(self._broker).change_invisible(request, caller)
+        changed = light_of(self._brokers).change_invisible(request, caller)
         if changed is None:
             # It was acknowledged meanwhile.
             return flight.handle
@@ -111,15 +111,9 @@ class Settlements:
         request = SendBackRequest(
             group=flight.group, physical_offset=physical_offset, delay_level=-1, attempts_max=0
         )
-        await self._broker.operations.send_back(request, caller)
+        name = handle_of(flight.handle).broker_name
+        await self._brokers.send_back(name, request, caller)
         await self.ack(flight, caller)
-
-
-def light_of(broker: LocalBroker) -> LightOperations:
-    """Return what a broker does with light topics. Raises Refusal where that is nothing."""
-    if broker.light is None:
-        raise Refusal(Reason.UNSUPPORTED, "light topics are not served here")
-    return broker.light
 
 
 def check_bound(bound: str | None, topic: str, group: str) -> None:

@@ -1,0 +1,182 @@
+"""What the front asks of brokers. Its rules are the same wherever these are.
+
+Every call may raise Refusal, StoreFault and Rejected; a broker is named by its name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from roquet.broker.api.refusal import Reason, Refusal
+
+if TYPE_CHECKING:
+    from roquet.acl.rights import RequestGuard
+    from roquet.base.clock import Clock
+    from roquet.broker.api.caller import Caller
+    from roquet.broker.api.pop import (
+        ChangeInvisibleRequest,
+        LightPopRequest,
+        PopAckRequest,
+        PopRequest,
+    )
+    from roquet.broker.api.send import (
+        RecallRequest,
+        SendBackRequest,
+        SendBatchRequest,
+        SendRequest,
+        SendResult,
+    )
+    from roquet.broker.api.transactions import EndTransactionRequest
+    from roquet.broker.clients.registry import Client
+    from roquet.broker.operations.light import LightOperations
+    from roquet.broker.pop.receive.polls import Waiting
+    from roquet.model.group import SubscriptionGroupConfig
+    from roquet.protocol.bodies.clients import HeartbeatData
+    from roquet.protocol.pop.handle import ReceiptHandle
+    from roquet.remoting.router import Peer
+    from roquet.service.metrics import Metrics
+    from roquet.store.records import Record
+
+
+class Place(NamedTuple):
+    """The queues that a topic has on one broker."""
+
+    broker: str
+    read_queues: int
+    write_queues: int
+    perm: int
+
+
+class Topic(NamedTuple):
+    """A topic."""
+
+    name: str
+    kind: str
+    """The type of messages that it is for."""
+    places: tuple[Place, ...]
+    """In order of the brokers' names."""
+
+
+class Found(NamedTuple):
+    """A message that was taken."""
+
+    record: Record
+    handle: str
+    """The receipt handle, with the place in the log behind it."""
+    light: str = ""
+    """The lite topic that it is of, if any."""
+
+
+class Source(Protocol):
+    """Gives messages to one receive."""
+
+    @property
+    def wanted(self) -> PopRequest | LightPopRequest:
+        """What the receive asks for."""
+        ...
+
+    async def take(self, caller: Caller, now_ms: int) -> list[Found]:
+        """Return what is there. Raises Refusal and Rejected."""
+        ...
+
+    async def wait(self, peer: Peer) -> Waiting:
+        """Return HELD when it is time to look again."""
+        ...
+
+
+class Brokers(Protocol):
+    """One broker or many, as the front sees them."""
+
+    @property
+    def name(self) -> str:
+        """The name of the broker where there is one alone; empty in a cluster."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """What the time is."""
+        ...
+
+    @property
+    def metrics(self) -> Metrics:
+        """Where figures are counted."""
+        ...
+
+    @property
+    def guard(self) -> RequestGuard | None:
+        """Knows whose signature is good; None where nobody needs an account."""
+        ...
+
+    @property
+    def light(self) -> LightOperations | None:
+        """What is done with light topics; None where that is nothing."""
+        ...
+
+    async def topic(self, name: str, caller: Caller) -> Topic:
+        """Return a topic."""
+        ...
+
+    async def group(self, name: str, caller: Caller) -> SubscriptionGroupConfig:
+        """Return a group, which may be made by that."""
+        ...
+
+    async def has(self, broker: str, topic: str) -> bool:
+        """Tell whether messages of a topic may lie on a broker."""
+        ...
+
+    async def send(self, broker: str, request: SendRequest, caller: Caller) -> SendResult:
+        """Store one message."""
+        ...
+
+    async def send_batch(
+        self, broker: str, request: SendBatchRequest, caller: Caller
+    ) -> SendResult:
+        """Store several messages for one queue."""
+        ...
+
+    async def recall(self, request: RecallRequest, caller: Caller) -> str:
+        """Take a message back that is not due yet; return its id."""
+        ...
+
+    async def end_transaction(
+        self, broker: str, request: EndTransactionRequest, caller: Caller
+    ) -> None:
+        """Commit a half message or roll it back; `broker` is empty where an id names none."""
+        ...
+
+    def source(self, broker: str, wanted: PopRequest) -> Source:
+        """Return what gives messages of a topic."""
+        ...
+
+    def light_source(self, wanted: LightPopRequest) -> Source:
+        """Return what gives messages of the lite topics of a client."""
+        ...
+
+    async def ack(self, broker: str, request: PopAckRequest, caller: Caller) -> None:
+        """End the flight of a message."""
+        ...
+
+    async def change_invisible(
+        self, broker: str, request: ChangeInvisibleRequest, caller: Caller
+    ) -> ReceiptHandle:
+        """Have a message come back at another time; return its handle from now on."""
+        ...
+
+    async def send_back(self, broker: str, request: SendBackRequest, caller: Caller) -> None:
+        """Have a message delivered again later, or put among the dead letters."""
+        ...
+
+    async def register(self, data: HeartbeatData, client: Client, caller: Caller) -> None:
+        """Put a client into its groups, or keep it there."""
+        ...
+
+    def left(self, peer: Peer) -> None:
+        """Take a client out of its groups."""
+        ...
+
+
+def light_of(brokers: Brokers) -> LightOperations:
+    """Return what is done with light topics. Raises Refusal where that is nothing."""
+    if brokers.light is None:
+        raise Refusal(Reason.UNSUPPORTED, "light topics are not served here")
+    return brokers.light

@@ -1,0 +1,236 @@
+"""Local mode: the broker of this process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from roquet.model.attributes import MESSAGE_TYPE
+from roquet.protocol import properties as props
+from roquet.protocol.light import light_queues, light_topics
+from roquet.protocol.pop.handle import ReceiptHandle, retry_flag
+from roquet.protocol.pop.topics import ORDER_REVIVE_QUEUE
+from roquet.proxy.brokers.api import Found, Place, Topic, light_of
+from roquet.proxy.rules.codes import Code, Rejected
+from roquet.store.records import read_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from roquet.acl.rights import RequestGuard
+    from roquet.base.clock import Clock
+    from roquet.broker.api.caller import Caller
+    from roquet.broker.api.pop import (
+        ChangeInvisibleRequest,
+        LightPopRequest,
+        LightPopResult,
+        PopAckRequest,
+        PopRequest,
+        PopResult,
+    )
+    from roquet.broker.api.send import (
+        RecallRequest,
+        SendBackRequest,
+        SendBatchRequest,
+        SendRequest,
+        SendResult,
+    )
+    from roquet.broker.api.transactions import EndTransactionRequest
+    from roquet.broker.clients.registry import Client
+    from roquet.broker.operations.light import LightOperations
+    from roquet.broker.operations.local import LocalBroker
+    from roquet.broker.pop.receive.polls import Waiting
+    from roquet.model.group import SubscriptionGroupConfig
+    from roquet.protocol.bodies.clients import HeartbeatData
+    from roquet.proxy.brokers.api import Source
+    from roquet.remoting.router import Peer
+    from roquet.service.metrics import Metrics
+
+
+class LocalBrokers:
+    """One broker, by its operations."""
+
+    def __init__(self, broker: LocalBroker) -> None:
+        self._broker = broker
+        self._operations = broker.operations
+
+    @property
+    def name(self) -> str:
+        """The name of the broker."""
+        return self._broker.identity.name
+
+    @property
+    def clock(self) -> Clock:
+        """What the time is."""
+        return self._broker.clock
+
+    @property
+    def metrics(self) -> Metrics:
+        """Where figures are counted."""
+        return self._broker.metrics
+
+    @property
+    def guard(self) -> RequestGuard | None:
+        """Knows whose signature is good; None where nobody needs an account."""
+        return self._broker.guard
+
+    @property
+    def light(self) -> LightOperations | None:
+        """What is done with light topics; None where that is nothing."""
+        return self._broker.light
+
+    async def topic(self, name: str, caller: Caller) -> Topic:
+        """Return a topic."""
+        found = self._operations.topic(name, caller)
+        place = Place(self.name, found.read_queues, found.write_queues, found.perm)
+        return Topic(name, found.attributes.get(MESSAGE_TYPE) or "NORMAL", (place,))
+
+    async def group(self, name: str, caller: Caller) -> SubscriptionGroupConfig:
+        """Return a group, which may be made by that."""
+        return await self._operations.group(name, caller)
+
+    async def has(self, broker: str, topic: str) -> bool:
+        """Tell whether a broker is this one."""
+        del topic
+        return broker == self.name
+
+    async def send(self, broker: str, request: SendRequest, caller: Caller) -> SendResult:
+        """Store one message."""
+        del broker
+        return await self._operations.send(request, caller)
+
+    async def send_batch(
+        self, broker: str, request: SendBatchRequest, caller: Caller
+    ) -> SendResult:
+        """Store several messages for one queue."""
+        del broker
+        return await self._operations.send_batch(request, caller)
+
+    async def recall(self, request: RecallRequest, caller: Caller) -> str:
+        """Take a message back that is not due yet; return its id."""
+        return await self._operations.recall(request, caller)
+
+    async def end_transaction(
+        self, broker: str, request: EndTransactionRequest, caller: Caller
+    ) -> None:
+        """Commit a half message or roll it back."""
+        if broker not in {"", self.name}:
+            raise Rejected(Code.INTERNAL_SERVER_ERROR, "cannot found transaction data")
+        await self._operations.end_transaction(request, caller)
+
+    def source(self, broker: str, wanted: PopRequest) -> Source:
+        """Return what gives messages of a topic."""
+        del broker
+        return _TopicSource(self._broker, wanted)
+
+    def light_source(self, wanted: LightPopRequest) -> Source:
+        """Return what gives messages of the lite topics of a client."""
+        return _LightSource(self, wanted)
+
+    async def ack(self, broker: str, request: PopAckRequest, caller: Caller) -> None:
+        """End the flight of a message."""
+        del broker
+        await self._operations.ack(request, caller)
+
+    async def change_invisible(
+        self, broker: str, request: ChangeInvisibleRequest, caller: Caller
+    ) -> ReceiptHandle:
+        """Have a message come back at another time; return its handle from now on."""
+        del broker
+        return (await self._operations.change_invisible(request, caller)).handle
+
+    async def send_back(self, broker: str, request: SendBackRequest, caller: Caller) -> None:
+        """Have a message delivered again later, or put among the dead letters."""
+        del broker
+        await self._operations.send_back(request, caller)
+
+    async def register(self, data: HeartbeatData, client: Client, caller: Caller) -> None:
+        """Put a client into its groups, or keep it there."""
+        await self._broker.clients.heartbeat(data, client, caller)
+
+    def left(self, peer: Peer) -> None:
+        """Take a client out of its groups."""
+        self._broker.waits.drop(peer)
+        self._broker.clients.left(peer.key)
+
+
+class _TopicSource:
+    """The queues of a topic."""
+
+    def __init__(self, broker: LocalBroker, wanted: PopRequest) -> None:
+        self._broker = broker
+        self.wanted = wanted
+
+    async def take(self, caller: Caller, now_ms: int) -> list[Found]:
+        """Return what is there. Raises Refusal."""
+        # One that has waited is as good as new: how long it may wait is judged here alone.
+        wanted = msgspec.structs.replace(self.wanted, born_ms=now_ms)
+        result = await self._broker.operations.pop(wanted, caller)
+        if result.messages and result.rest > 0:
+            self._broker.waits.wake(self.wanted)
+        return list(_in_flight(result, wanted, self._broker.identity.name))
+
+    async def wait(self, peer: Peer) -> Waiting:
+        """Return HELD when it is time to look again."""
+        return await self._broker.waits.wait(self.wanted, peer)
+
+
+class _LightSource:
+    """The lite topics that a client subscribes to."""
+
+    def __init__(self, brokers: LocalBrokers, wanted: LightPopRequest) -> None:
+        self._brokers = brokers
+        self.wanted = wanted
+
+    async def take(self, caller: Caller, now_ms: int) -> list[Found]:
+        """Return what is there. Raises Refusal."""
+        wanted = msgspec.structs.replace(self.wanted, born_ms=now_ms)
+        result = await light_of(self._brokers).pop(wanted, caller)
+        return list(_light_in_flight(result, wanted, self._brokers.name))
+
+    async def wait(self, peer: Peer) -> Waiting:
+        """Return HELD when it is time to look again."""
+        return await light_of(self._brokers).waits.wait(self.wanted, peer)
+
+
+def _in_flight(result: PopResult, wanted: PopRequest, broker_name: str) -> Iterator[Found]:
+    """Yield each message of a pop with its handle."""
+    records = iter(read_records(result.records, check_crc=False))
+    for taken in result.taken:
+        for offset, record in zip(taken.offsets, records, strict=False):
+            handle = ReceiptHandle(
+                start_offset=taken.start_offset,
+                pop_time_ms=result.pop_time_ms,
+                invisible_ms=wanted.invisible_ms,
+                revive_queue=result.revive_queue,
+                retry_flag=retry_flag(taken.topic),
+                broker_name=broker_name,
+                queue_id=taken.queue_id,
+                queue_offset=offset,
+            )
+            yield Found(record, f"{handle.encode()} {record.physical_offset}")
+
+
+def _light_in_flight(
+    result: LightPopResult, wanted: LightPopRequest, broker_name: str
+) -> Iterator[Found]:
+    """Yield each message of a pop with its handle and its lite topic."""
+    records = read_records(result.records, check_crc=False)
+    for record, count in zip(records, result.counts, strict=False):
+        found = props.read(record.properties)
+        name = found.get(props.LITE_TOPIC, "")
+        offset = light_queues.offset_in(light_topics.queue_of(wanted.topic, name), found)
+        assert offset is not None, "a pop of lite topics gives their messages alone"
+        handle = ReceiptHandle(
+            start_offset=offset,
+            pop_time_ms=result.pop_time_ms,
+            invisible_ms=wanted.invisible_ms,
+            revive_queue=ORDER_REVIVE_QUEUE,
+            retry_flag=retry_flag(wanted.topic),
+            broker_name=broker_name,
+            queue_id=light_topics.QUEUE_ID,
+            queue_offset=offset,
+        )
+        counted = record._replace(reconsume_times=count)
+        yield Found(counted, f"{handle.encode()} {record.physical_offset}", name)

@@ -113,6 +113,10 @@ class Directory:
             acls[name] = left
         return self._next(acls=acls)
 
+    def has_same(self, other: Directory) -> bool:
+        """Tell whether the users and their policies are the same, whatever the versions are."""
+        return self.users == other.users and self.acls == other.acls
+
     def acl(self, name: str) -> Acl | None:
         """Return the policies of a user; None where there are none. Raises AuthFault."""
         if self.user(name) is None:

@@ -6,6 +6,7 @@ line in the log: who, what, about whom, from where.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -20,7 +21,8 @@ from roquet.auth.bodies import (
     word,
 )
 from roquet.auth.directory import AuthFault
-from roquet.auth.model import PolicyType, UserType
+from roquet.auth.keeping.snapshots import Snapshots
+from roquet.auth.model import PolicyType, UserStatus, UserType
 from roquet.base.errors import Refused
 from roquet.protocol import fastjson
 from roquet.protocol.codes import ResponseCode
@@ -31,14 +33,16 @@ if TYPE_CHECKING:
 
     from roquet.acl.rights import Asking
     from roquet.auth.directory import Directory
-    from roquet.auth.users import Edit, Users
+    from roquet.auth.keeping.users import Edit, Users
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 NOT_WRITTEN = "users and policies could not be written"
+OF_MASTER = "users and policies of this slave are those of its master at {}: change them there"
 _BLANK = "The username is blank"
+_SNAPSHOT = "only super users may copy all users"
 _ONLY_SUPERS = "The super user can only be {} by super user"
 
 
@@ -56,13 +60,25 @@ class UserTools:
     def __init__(self, users: Users, supers: Supers) -> None:
         self._users = users
         self._supers = supers
+        self._snapshots = Snapshots(users)
 
     async def create_user(self, ext: Mapping[str, str], body: bytes, caller: Asking) -> None:
         """Make a user (3001)."""
         wanted = _read(lambda: read_user(_username(ext), body))
         if wanted.kind is UserType.SUPER and not self._supers.is_super(caller):
             raise Refused(ResponseCode.SYSTEM_ERROR, _ONLY_SUPERS.format("create"))
-        await self._change(lambda it: it.with_user(wanted), "created", wanted.name, caller)
+        await self._change(
+            lambda it: it.with_user(wanted),
+            *("created", wanted.name, caller),
+            # Without a kind and a status it is made with those of `User`.
+            done=lambda it: it.changed_user(
+                dataclasses.replace(
+                    wanted,
+                    kind=wanted.kind or UserType.NORMAL,
+                    status=wanted.status or UserStatus.ENABLE,
+                )
+            ),
+        )
 
     async def update_user(self, ext: Mapping[str, str], body: bytes, caller: Asking) -> None:
         """Change a user (3002)."""
@@ -118,7 +134,8 @@ class UserTools:
         kind = word(PolicyType, ext.get("policyType"))
         resource = read_resource(ext.get("resource"))
         edit: Edit = lambda it: it.without_policies(name, kind, resource)  # noqa: E731
-        await self._change(edit, "taken policies from", name, caller)
+        done: Edit = lambda it: edit(it) if name in it.acls else it  # noqa: E731
+        await self._change(edit, "taken policies from", name, caller, done=done)
 
     def get_acl(self, ext: Mapping[str, str]) -> bytes | None:
         """Show the policies of a user (3009); None where there are none."""
@@ -133,13 +150,37 @@ class UserTools:
         )
         return fastjson.java([acl_json(name, acl) for name, acl in found]) if found else None
 
+    async def snapshot(
+        self, ext: Mapping[str, str], caller: Asking
+    ) -> tuple[dict[str, str], bytes]:
+        """Show slaves all users, with passwords, and policies (7003): fields and body."""
+        if not self._supers.is_super(caller):
+            raise Refused(ResponseCode.NO_PERMISSION, _SNAPSHOT)
+        try:
+            return await self._snapshots.answer(ext)
+        except ValueError:
+            raise Refused(ResponseCode.INVALID_PARAMETER, "offset is no number") from None
+
     def _demand_super(self, directory: Directory, name: str, caller: Asking) -> None:
         """Raise AuthFault where a user who is not super would change one who is."""
         old = directory.user(name)
         if old is not None and old.is_super and not self._supers.is_super(caller):
             raise AuthFault(_ONLY_SUPERS.format("update"))
 
-    async def _change(self, edit: Edit, what: str, name: str, caller: Asking) -> None:
+    async def _change(
+        self, edit: Edit, what: str, name: str, caller: Asking, *, done: Edit | None = None
+    ) -> None:
+        """Make a change. Raises Refused.
+
+        Where the users are copies of a master's nothing is changed: whoever tells all brokers of
+        a cluster has told the master before, and what `done` (else `edit`) leaves as it is has
+        come from there.
+        """
+        master = await self._users.of_master()
+        if master is not None:
+            if not _is_done(done or edit, self._users.now):
+                raise Refused(ResponseCode.SYSTEM_ERROR, OF_MASTER.format(master))
+            return
         try:
             await self._users.change(edit)
         except AuthFault as fault:
@@ -150,6 +191,13 @@ class UserTools:
             "User:%s was %s by User:%s from %s",
             *(one_line(name), what, one_line(caller.access_key), caller.address),
         )
+
+
+def _is_done(edit: Edit, now: Directory) -> bool:
+    try:
+        return edit(now).has_same(now)
+    except AuthFault:
+        return False
 
 
 def _username(ext: Mapping[str, str]) -> str:

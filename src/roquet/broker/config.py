@@ -13,7 +13,7 @@ from roquet.acl.credentials import Credentials, from_environment, variables
 from roquet.acl.files import AclConfig, accounts_path
 from roquet.auth.config import AuthConfig
 from roquet.auth.config import check as check_auth
-from roquet.auth.starting import inner_credentials
+from roquet.auth.keeping.starting import inner_credentials
 from roquet.base.config import Report, load, read_property_file, setting
 from roquet.base.errors import UsageError
 from roquet.broker.clients.lock_votes import LockConfig

@@ -165,8 +165,9 @@ class RequestCode(enum.IntEnum):
     AUTH_LIST_ACL = 3010
     SWITCH_TIMER_ENGINE = 5001
     SEND_IN_SEQUENCE = 7001
-    """Our own, as the next: RocketMQ's brokers answer both with REQUEST_CODE_NOT_SUPPORTED."""
+    """Our own, as the next two: RocketMQ's brokers answer them with REQUEST_CODE_NOT_SUPPORTED."""
     GET_SEQUENCES = 7002
+    GET_USERS = 7003
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052

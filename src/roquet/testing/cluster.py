@@ -11,6 +11,7 @@ import dataclasses
 import random
 from typing import TYPE_CHECKING
 
+from roquet.auth.keeping.starting import inner_credentials
 from roquet.base.clock import SystemClock
 from roquet.base.config import load
 from roquet.broker import app as broker_app
@@ -54,7 +55,8 @@ def broker_config(folder: Path, name_servers: str = "", **changes: str) -> Broke
     }
     config, report = load(BrokerConfig, given, {}, {})
     assert not report.unknown, report.unknown
-    return settled(config, from_file=False)
+    own = inner_credentials(config.auth)
+    return settled(dataclasses.replace(config, credentials=own), from_file=False)
 
 
 @contextlib.asynccontextmanager

@@ -11,9 +11,9 @@ import pytest
 
 from roquet.auth.bodies import read_acl
 from roquet.auth.directory import AuthFault, Directory, UserChange
+from roquet.auth.keeping.store import MAGIC, NAME, AuthFile, decode, encode
+from roquet.auth.keeping.users import Users, super_user
 from roquet.auth.model import UserStatus, UserType
-from roquet.auth.store import MAGIC, NAME, AuthFile, decode, encode
-from roquet.auth.users import Users, super_user
 from roquet.base.errors import Corrupt, UsageError
 
 if TYPE_CHECKING:

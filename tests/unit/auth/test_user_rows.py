@@ -16,7 +16,7 @@ from roquet.acl.signature import sign
 from roquet.auth.bodies import policies_of
 from roquet.auth.directory import Directory, UserChange
 from roquet.auth.guard import PolicyGuard
-from roquet.auth.migration import with_account
+from roquet.auth.keeping.migration import with_account
 from roquet.auth.model import UserStatus, UserType
 from roquet.auth.needs import broker_needs
 from roquet.base.errors import Refused

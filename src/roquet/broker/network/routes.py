@@ -77,6 +77,7 @@ _LATER = {
         RequestCode.AUTH_DELETE_ACL,
         RequestCode.AUTH_GET_ACL,
         RequestCode.AUTH_LIST_ACL,
+        RequestCode.GET_USERS,
     ),
 }
 """Features that this release does not have yet."""

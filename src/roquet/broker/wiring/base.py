@@ -12,8 +12,8 @@ from roquet.acl.guard import Guard
 from roquet.acl.needs import broker_needs
 from roquet.acl.rights import EVERYBODY
 from roquet.auth.guard import PolicyGuard
+from roquet.auth.keeping.starting import make_users, white_lists
 from roquet.auth.needs import broker_needs as user_needs
-from roquet.auth.starting import make_users, white_lists
 from roquet.broker.clients.locks import QueueLocks
 from roquet.broker.clients.long_polling import LongPolling
 from roquet.broker.clients.registry import Registry
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from roquet.acl.rights import RequestGuard
-    from roquet.auth.users import Users
+    from roquet.auth.keeping.users import Users
     from roquet.base.clock import Clock
     from roquet.broker.config import BrokerConfig
     from roquet.broker.hooks import Hooks

@@ -9,6 +9,7 @@ from roquet.broker.remoting.admin.replication import ReplicationAdapter
 from roquet.broker.replication.log_topics import LogTopics
 from roquet.broker.replication.pair import CopiedStore, MasterSide, SlaveSide
 from roquet.broker.replication.slave_sync import SlaveSync
+from roquet.broker.replication.user_copies import UserCopies
 from roquet.broker.services.admin.replication import ReplicationAdmin
 from roquet.broker.wiring.security import make_client
 from roquet.ha.log import StoreLog
@@ -40,6 +41,8 @@ class Pair:
     admin: ReplicationAdapter
     copied: CopiedStore
     log_topics: LogTopics
+    users: UserCopies | None
+    """None: requests need no user."""
 
     def store_parts(self) -> list[Part]:
         """Return the rows that come behind the store: what is known of it as a copy."""
@@ -51,10 +54,14 @@ class Pair:
     def parts(self) -> list[Part]:
         """Return the rows of the life-cycle table, to come before the registration."""
         needs = ("store", "server")
-        return [
+        found = [
             Part("slaves", self.master_side, needs, Duty.FEEDS, self.master_side.timers),
             Part("master", self.slave_side, needs, Duty.COPIES, self.slave_side.timers),
         ]
+        if self.users is not None:
+            needs = ("users", "client")
+            found.append(Part("master_users", self.users, needs, Duty.COPIES, self.users.timers))
+        return found
 
     def on_master(self, address: str | None, ha_address: str | None) -> None:
         """Hear where the master is; a broker that leads, or did until now, is told of itself."""
@@ -146,6 +153,13 @@ def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
         slave.follow(new.ha)
 
     base.settings.listen(follow)
+    _watch(base, master)
+    sides = (master_side, slave_side, ReplicationAdapter(admin, base.callers))
+    users = _make_user_copies(base, client, sync)
+    return Pair(base.identity, client, replicas, master, slave, *sides, copied, log_topics, users)
+
+
+def _watch(base: Base, master: HaMaster) -> None:
     base.metrics.watch(
         "slave_bytes_behind",
         "Bytes of the log that the best slave lacks",
@@ -156,5 +170,17 @@ def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
         "Pieces of the master's log that a slave refused: a damaged record, or no log",
         lambda: float(base.store.native.stats()["refused_copies"]),
     )
-    sides = (master_side, slave_side, ReplicationAdapter(admin, base.callers))
-    return Pair(base.identity, client, replicas, master, slave, *sides, copied, log_topics)
+
+
+def _make_user_copies(base: Base, client: Client, sync: SlaveSync) -> UserCopies | None:
+    """Make what copies a master's users; None where requests need none."""
+    if base.users is None:
+        return None
+    copies = UserCopies(base.users, client, base.state, lambda: sync.master, base.clock)
+    base.users.follow(copies)
+    base.metrics.watch(
+        "users_copy_age_seconds",
+        "Seconds since a slave had its master's users and policies",
+        lambda: copies.age_s,
+    )
+    return copies

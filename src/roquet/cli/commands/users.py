@@ -1,6 +1,6 @@
 """`roquet user …` and `roquet acl …`: users and policies of access control 2.0, on every broker.
 
-Slaves are told as well as masters: they keep users of their own.
+Slaves are told behind their masters: those of a master that is not ours keep users of their own.
 """
 
 from __future__ import annotations

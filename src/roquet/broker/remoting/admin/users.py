@@ -1,4 +1,7 @@
-"""Users and policies, as `mqadmin` of RocketMQ 5.x asks for and changes them (3001 to 3010)."""
+"""Users and policies, as `mqadmin` of RocketMQ 5.x asks for and changes them (3001 to 3010).
+
+Slaves copy all of them (7003, our own).
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,7 @@ class UserAdapter:
             Route((RequestCode.AUTH_DELETE_ACL,), self.delete_acl, "admin"),
             Route((RequestCode.AUTH_GET_ACL,), self.get_acl, "admin"),
             Route((RequestCode.AUTH_LIST_ACL,), self.list_acls, "admin"),
+            Route((RequestCode.GET_USERS,), self.snapshot, "admin"),
         ]
 
     async def create_user(self, request: Request) -> Command:
@@ -86,3 +90,9 @@ class UserAdapter:
         """Show policies."""
         command = request.command
         return reply_to(command, body=self._tools.list_acls(command.ext or {}) or b"")
+
+    async def snapshot(self, request: Request) -> Command:
+        """Show a slave all users and policies, in pieces."""
+        command = request.command
+        ext, body = await self._tools.snapshot(command.ext or {}, self._callers.of(request))
+        return reply_to(command, ext=ext, body=body)

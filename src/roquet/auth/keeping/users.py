@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from roquet.auth.directory import AuthFault, Directory, UserChange
 from roquet.auth.model import UserType
@@ -13,11 +13,19 @@ from roquet.base.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from roquet.auth.store import AuthFile
+    from roquet.auth.keeping.store import AuthFile
 
     Edit = Callable[[Directory], Directory]
 
 log = logging.getLogger(__name__)
+
+
+class Followed(Protocol):
+    """Copies the users of a master."""
+
+    async def refresh(self) -> str | None:
+        """Copy what changed, now. Return the master whose users these are; None: they are own."""
+        ...
 
 
 class Users:
@@ -33,8 +41,17 @@ class Users:
         self._seeds = tuple(seeds)
         self._changing = asyncio.Lock()
         self._listeners: list[Callable[[], None]] = []
+        self._followed: Followed | None = None
         self.now = Directory()
         """What is in force."""
+
+    def follow(self, followed: Followed) -> None:
+        """Be copies of a master's users whenever `followed` says so."""
+        self._followed = followed
+
+    async def of_master(self) -> str | None:
+        """Return the master whose users these are, by now; None where they are this server's."""
+        return None if self._followed is None else await self._followed.refresh()
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Have `listener()` called as soon as something else is in force."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from roquet.acl.accounts import Account
     from roquet.auth.directory import Directory
-    from roquet.auth.users import Edit
+    from roquet.auth.keeping.users import Edit
     from roquet.base.clock import Clock
 
 log = logging.getLogger(__name__)

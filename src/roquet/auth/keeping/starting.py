@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from roquet.acl.credentials import Credentials
 from roquet.auth.config import codes, named
-from roquet.auth.migration import from_accounts
-from roquet.auth.store import NAME, AuthFile
-from roquet.auth.users import Users, super_user
+from roquet.auth.keeping.migration import from_accounts
+from roquet.auth.keeping.store import NAME, AuthFile
+from roquet.auth.keeping.users import Users, super_user
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from roquet.auth.config import AuthConfig
-    from roquet.auth.users import Edit
+    from roquet.auth.keeping.users import Edit
     from roquet.base.clock import Clock
 
 

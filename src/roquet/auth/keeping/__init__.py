@@ -1,0 +1,1 @@
+"""Users and policies kept: their file, what is in force, what is made at a start, copies."""

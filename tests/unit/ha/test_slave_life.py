@@ -218,6 +218,9 @@ async def test_master_that_name_servers_tell_counts_unless_one_is_configured() -
         )
         fixed.learn("b:2")
         assert fixed.address == "10.0.0.1:3"
+        for slave, known in ((it.slave, None), (fixed, "10.0.0.1:3")):
+            slave.forget()
+            assert slave.address == known
 
 
 @on_loop

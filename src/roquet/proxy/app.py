@@ -1,19 +1,31 @@
-"""The front put together: before a broker of the same process."""
+"""The front put together: before a broker of the same process, or before a cluster."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import TYPE_CHECKING
 
+from roquet.client.fronts import FrontClient
 from roquet.proxy.brokers.local import LocalBrokers
+from roquet.proxy.cluster.brokers import ClusterBrokers
+from roquet.proxy.cluster.calls import Calls
+from roquet.proxy.cluster.directory import Directory
+from roquet.proxy.cluster.transactions import Producers
 from roquet.proxy.front import Front
 from roquet.proxy.tls import GrpcPortTls, config_of
 from roquet.proxy.transport import GrpcPort
-from roquet.remoting.tls import TlsConfig
+from roquet.remoting.tls import TlsConfig, environment_options
 from roquet.service.lifecycle import App, Part, Timer
+from roquet.service.metrics import Metrics
 
 if TYPE_CHECKING:
+    import random
+
+    from roquet.base.clock import Clock
     from roquet.broker.operations.local import LocalBroker
+    from roquet.proxy.brokers.api import Brokers
+    from roquet.proxy.cluster.config import ClusterConfig
     from roquet.proxy.rules.limits import ProxyLimits
     from roquet.proxy.services.clients import Session
 
@@ -21,8 +33,8 @@ SWEEP_S = 5.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class LocalProxy:
-    """A front that is built but not started: enter `app` while the broker runs."""
+class Proxy:
+    """A front that is built but not started: enter `app` while the brokers run."""
 
     app: App
     port: GrpcPort
@@ -31,22 +43,61 @@ class LocalProxy:
 
 def build_local(
     broker: LocalBroker, host: str, rules: ProxyLimits, tls: TlsConfig | None = None
-) -> LocalProxy:
+) -> Proxy:
     """Wire the front of a broker; `tls` is the process's.
 
     Raises UsageError without the message definitions, or for TLS that cannot be.
     """
-    front = Front(LocalBrokers(broker), rules)
-    port_tls = GrpcPortTls(
-        config_of(rules, tls or TlsConfig()), broker.clock, "the certificate of gRPC"
+    return _built(LocalBrokers(broker), host, rules, tls or TlsConfig(), [])
+
+
+def build_cluster(
+    config: ClusterConfig, host: str, rules: ProxyLimits, clock: Clock, rng: random.Random
+) -> Proxy:
+    """Wire the front of a cluster; connections to it have the TLS that the environment says.
+
+    Raises UsageError for name servers that are none, without the message definitions, or for TLS
+    that cannot be.
+    """
+    producers = Producers()
+    client = FrontClient(
+        config.name_servers, clock, rng, producers.asked, tls=environment_options(os.environ)
     )
-    port = GrpcPort(front, host, rules, port_tls, broker.clock)
+    producers.use(client)
+    calls = Calls(client)
+    directory = Directory(client, calls, config)
+    brokers = ClusterBrokers(calls, directory, producers, clock, Metrics())
+    connections = Part("connections to brokers", _Connections(client, producers))
+    return _built(brokers, host, rules, TlsConfig(), [connections])
+
+
+class _Connections:
+    """The client of the cluster, and the producers that brokers ask by it."""
+
+    def __init__(self, client: FrontClient, producers: Producers) -> None:
+        self._client = client
+        self._producers = producers
+
+    async def start(self) -> None:
+        await self._client.start()
+
+    async def stop(self) -> None:
+        await self._producers.stop()
+        await self._client.stop()
+
+
+def _built(
+    brokers: Brokers, host: str, rules: ProxyLimits, tls: TlsConfig, before: list[Part]
+) -> Proxy:
+    front, clock = Front(brokers, rules), brokers.clock
+    port_tls = GrpcPortTls(config_of(rules, tls), clock, "the certificate of gRPC")
+    port = GrpcPort(front, host, rules, port_tls, clock)
 
     def gone(session: Session) -> None:
         _ = port.run(front.renewals.drop(session))
 
     front.sessions.listen(gone)
-    metrics = broker.metrics
+    metrics = brokers.metrics
     metrics.watch("grpc_connections", "Connections of gRPC", lambda: float(port.counts[0]))
     metrics.watch("grpc_calls", "Calls of gRPC under way", lambda: float(port.counts[1]))
     metrics.watch("grpc_clients", "Clients of gRPC", lambda: float(len(front.sessions)))
@@ -54,11 +105,12 @@ def build_local(
     metrics.watch("grpc_renewed", renewed, lambda: float(len(front.renewals)))
     renew_s, watch_s = rules.renew_every_ms / 1000, rules.tls_watch_ms / 1000
     parts = [
+        *before,
         Part("tls of grpc", port_tls),
         Part(
             "grpc",
             port,
-            needs=("tls of grpc",),
+            needs=("tls of grpc", *(part.name for part in before)),
             timers=(
                 Timer("reload the certificate of gRPC", port.reload_tls, watch_s, watch_s),
                 Timer("forget silent clients", front.sessions.sweep, SWEEP_S, SWEEP_S),
@@ -66,4 +118,4 @@ def build_local(
             ),
         ),
     ]
-    return LocalProxy(App(parts, broker.clock), port, front)
+    return Proxy(App(parts, clock), port, front)

@@ -73,3 +73,36 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     key: reason for reason, keys in _REASONS.items() for key in keys.split()
 }
 """Key -> why it has no effect."""
+
+_IN_CLUSTER = {
+    "all brokers that the name servers know are served": "rocketMQClusterName",
+    "proxies need not know of one another: each answers for its own clients": """
+        proxyClusterName proxyName localServeAddr heartbeatSyncerTopicClusterName
+        heartbeatSyncerTopicName""",
+    "a broker serves local mode itself: roquet broker --proxy": "brokerConfigPath",
+    "name servers are given by their addresses": "namesrvDomain namesrvDomainSubgroup",
+    "one connection to each broker carries all requests": "rocketmqMQClientNum",
+    "what is known counts for as long as nobody can be asked": """
+        topicRouteServiceCacheExpiredSeconds subscriptionGroupConfigCacheExpiredSeconds""",
+    "a topic's settings are asked for with its route": """
+        topicConfigCacheExpiredSeconds topicConfigCacheRefreshSeconds topicConfigCacheMaxNum""",
+    "accounts of clients are not checked in cluster mode": """
+        userCacheExpiredSeconds userCacheRefreshSeconds userCacheMaxNum aclCacheExpiredSeconds
+        aclCacheRefreshSeconds aclCacheMaxNum enableAclRpcHookForClusterMode""",
+    "one heartbeat every 30 s names all topics for transactions": """
+        transactionHeartbeatPeriodSecond transactionHeartbeatBatchNum""",
+    "messages go to the queues in turn": """
+        sendLatencyEnable startDetectorEnable detectTimeout detectInterval""",
+    "this port is not served in cluster mode": " ".join(
+        key for key, reason in WITHOUT_EFFECT.items() if "own port serves" in reason
+    ),
+    "figures are not served in cluster mode": " ".join(
+        key for key, reason in WITHOUT_EFFECT.items() if reason.startswith("figures are")
+    ),
+}
+
+WITHOUT_EFFECT_IN_CLUSTER: Mapping[str, str] = {
+    **WITHOUT_EFFECT,
+    **{key: reason for reason, keys in _IN_CLUSTER.items() for key in keys.split()},
+}
+"""The same before a cluster, where some of these keys have an effect (`cluster.config`)."""

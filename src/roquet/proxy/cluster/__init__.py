@@ -1,0 +1,1 @@
+"""Cluster mode: the brokers that name servers know, over the remoting protocol."""

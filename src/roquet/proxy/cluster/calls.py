@@ -1,0 +1,71 @@
+"""Requests to brokers of a cluster, and what their refusals mean to the front."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
+from roquet.broker.api.refusal import Reason, Refusal
+from roquet.client.fronts import CALL_S
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.proxy.rules.codes import Code, Rejected
+from roquet.remoting.refusals import refused
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from roquet.client.fronts import FrontClient
+    from roquet.protocol.header import Header
+
+_SUCCESS = frozenset({int(ResponseCode.SUCCESS)})
+_REASONS = {
+    int(ResponseCode.SYSTEM_BUSY): Reason.BUSY,
+    int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED): Reason.UNSUPPORTED,
+    int(ResponseCode.TOPIC_NOT_EXIST): Reason.UNKNOWN_TOPIC,
+    int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST): Reason.UNKNOWN_GROUP,
+    int(ResponseCode.SUBSCRIPTION_PARSE_FAILED): Reason.UNPARSABLE_FILTER,
+    int(ResponseCode.MESSAGE_ILLEGAL): Reason.ILLEGAL_MESSAGE,
+}
+"""What the front tells apart; every other code of a broker is a failure."""
+
+
+class Calls:
+    """Asks brokers by name; what they refuse is a Refusal, what they do not answer is Rejected."""
+
+    def __init__(self, client: FrontClient) -> None:
+        self._client = client
+
+    async def ask(
+        self,
+        broker: str,
+        code: RequestCode,
+        header: Header,
+        *,
+        body: bytes = b"",
+        timeout_s: float = CALL_S,
+        passed: Collection[int] = _SUCCESS,
+        short: bool = False,
+    ) -> Command:
+        """Return an answer whose code is one of `passed`. Raises Refusal and Rejected."""
+        command = Command(code=int(code), ext=header.encode(short=short), body=body)
+        try:
+            answer = await self._client.call(broker, command, timeout_s)
+        except (OutcomeUnknown, Unreachable) as error:
+            raise away(broker, error) from error
+        if answer.code not in passed:
+            raise refusal_of(refused(answer.code, answer.remark))
+        return answer
+
+
+def away(who: str, error: OutcomeUnknown | Unreachable) -> Rejected:
+    """Return what a client is told of a broker that does not answer."""
+    if isinstance(error, OutcomeUnknown):
+        return Rejected(Code.PROXY_TIMEOUT, f"{who} did not answer in time: {error}")
+    return Rejected(Code.INTERNAL_SERVER_ERROR, f"{who} cannot be reached: {error}")
+
+
+def refusal_of(error: Refused) -> Refusal:
+    """Return a broker's refusal as services make them."""
+    reason = _REASONS.get(error.code, Reason.FAILED)
+    return Refusal(Reason.ACCOUNT_REFUSED if error.about_account else reason, error.remark)

@@ -39,6 +39,11 @@ messages, dead letters, brokers.
 
 It prints an address that signs in once, as administrator; after each use a new
 one. --users names a file of accounts with passwords for everybody else."""
+_PROXY_ABOUT = """\
+Run a proxy: clients of 5.x, which speak gRPC, reach every broker of a cluster by it,
+Roquet's or RocketMQ's. It keeps nothing on disk; several may run side by side.
+
+It listens on loopback unless --bind names another address, and checks no accounts."""
 _SERVER_CODES = """\
 exit codes: 0 stopped in good order, 253 cannot initialize (an address is taken,
 say), 254 the configuration is wrong, 255 unexpected"""
@@ -76,6 +81,7 @@ def add(commands: Any) -> dict[str, argparse.ArgumentParser]:
     )
     _proxy_flags(broker)
     broker.set_defaults(run=_run_broker)
+    _proxy(commands)
     _relay(commands)
     _console(commands)
     dev = commands.add_parser(
@@ -112,6 +118,36 @@ def add(commands: Any) -> dict[str, argparse.ArgumentParser]:
     _log_flags(dev, "WARNING")
     dev.set_defaults(run=_run_dev)
     return {"broker": broker, "namesrv": namesrv}
+
+
+def _proxy(commands: Any) -> None:
+    proxy = commands.add_parser(
+        "proxy",
+        help="run a proxy for clients of 5.x before a cluster",
+        description=_PROXY_ABOUT,
+        epilog=_SERVER_CODES,
+    )
+    proxy.add_argument(
+        "-n", "--namesrv-addr", metavar="HOST:PORT", help="name servers, separated by ';'"
+    )
+    proxy.add_argument(
+        "-pc",
+        "--proxy-config",
+        type=Path,
+        metavar="FILE",
+        help="settings like Java's rmq-proxy.json",
+    )
+    proxy.add_argument(
+        "-pm", "--proxy-mode", metavar="MODE", help="cluster; local mode is roquet broker --proxy"
+    )
+    proxy.add_argument(
+        "--bind", type=_address, default="127.0.0.1", help="address to listen on (%(default)s)"
+    )
+    proxy.add_argument(
+        "--grpc-port", type=_port, metavar="PORT", help="port of gRPC (8081); 0: any"
+    )
+    _log_flags(proxy, "INFO")
+    proxy.set_defaults(run=_run_proxy)
 
 
 def _console(commands: Any) -> None:
@@ -296,6 +332,12 @@ def _run_relay(options: Options) -> int:
     from roquet.cli.servers.relay import relay  # noqa: PLC0415
 
     return relay(options)
+
+
+def _run_proxy(options: Options) -> int:
+    from roquet.cli.servers.cluster_proxy import proxy  # noqa: PLC0415
+
+    return proxy(options)
 
 
 def _run_console(options: Options) -> int:

@@ -14,7 +14,7 @@ from roquet.proxy.rules.java_keys import WITHOUT_EFFECT
 from roquet.proxy.rules.limits import ProxyLimits
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -37,18 +37,23 @@ class ProxyFlags:
 
 def rules_of(flags: ProxyFlags) -> ProxyLimits:
     """Read the settings; those that nobody here knows are named in the log. Raises UsageError."""
-    given = {} if flags.file is None else _read(flags.file)
-    idle = sorted(given.keys() & WITHOUT_EFFECT.keys())
-    heeded = {key: value for key, value in given.items() if key not in WITHOUT_EFFECT}
-    rules, report = load(ProxyLimits, heeded, {}, {"grpcServerPort": flags.port})
+    given = {} if flags.file is None else read_file(flags.file)
+    return rules_from(given, flags.port, WITHOUT_EFFECT)
+
+
+def rules_from(given: Mapping[str, str], port: int | None, idle: Mapping[str, str]) -> ProxyLimits:
+    """Make the settings of texts; `idle` are those without an effect. Raises UsageError."""
+    heeded = {key: value for key, value in given.items() if key not in idle}
+    rules, report = load(ProxyLimits, heeded, {}, {"grpcServerPort": port})
     for line in report.lines():
         log.warning(line)
-    for key in idle:
-        log.info("%s has no effect here: %s", key, WITHOUT_EFFECT[key])
+    for key in sorted(given.keys() & idle.keys()):
+        log.info("%s has no effect here: %s", key, idle[key])
     return rules
 
 
-def _read(file: Path) -> dict[str, str]:
+def read_file(file: Path) -> dict[str, str]:
+    """Return what a file like rmq-proxy.json says. Raises UsageError."""
     try:
         with file.open("rb") as opened:
             data = opened.read(FILE_SIZE_MAX + 1)

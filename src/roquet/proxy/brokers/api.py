@@ -162,8 +162,10 @@ class Brokers(Protocol):
         """Have a message come back at another time; return its handle from now on."""
         ...
 
-    async def send_back(self, broker: str, request: SendBackRequest, caller: Caller) -> None:
-        """Have a message delivered again later, or put among the dead letters."""
+    async def send_back(
+        self, broker: str, topic: str, request: SendBackRequest, caller: Caller
+    ) -> None:
+        """Have a message of a topic delivered again later, or put among the dead letters."""
         ...
 
     async def register(self, data: HeartbeatData, client: Client, caller: Caller) -> None:

@@ -140,9 +140,11 @@ class LocalBrokers:
         del broker
         return (await self._operations.change_invisible(request, caller)).handle
 
-    async def send_back(self, broker: str, request: SendBackRequest, caller: Caller) -> None:
-        """Have a message delivered again later, or put among the dead letters."""
-        del broker
+    async def send_back(
+        self, broker: str, topic: str, request: SendBackRequest, caller: Caller
+    ) -> None:
+        """Have a message of a topic delivered again later, or put among the dead letters."""
+        del broker, topic
         await self._operations.send_back(request, caller)
 
     async def register(self, data: HeartbeatData, client: Client, caller: Caller) -> None:

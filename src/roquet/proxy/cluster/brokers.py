@@ -251,13 +251,17 @@ class ClusterBrokers:
             revive_queue=now.revive_qid,
         )
 
-    async def send_back(self, broker: str, request: sends.SendBackRequest, caller: Caller) -> None:
-        """Have a message delivered again later, or put among the dead letters."""
+    async def send_back(
+        self, broker: str, topic: str, request: sends.SendBackRequest, caller: Caller
+    ) -> None:
+        """Have a message of a topic delivered again later, or put among the dead letters."""
         del caller
         header = ConsumerSendMsgBackRequest(
             offset=request.physical_offset,
             group=request.group,
             delay_level=request.delay_level,
+            # RocketMQ 5.5.0 fails without it.
+            origin_topic=topic,
             max_reconsume_times=request.attempts_max,
         )
         await self._calls.ask(broker, RequestCode.CONSUMER_SEND_MSG_BACK, header, timeout_s=SEND_S)

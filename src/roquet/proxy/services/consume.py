@@ -94,6 +94,7 @@ class Consuming:
         self._renewals = renewals
         self._rules = rules
         self._turn = 0
+        self._deliveries: set[asyncio.Task[bool]] = set()
 
     # --- receive ---------------------------------------------------------------------------------
 
@@ -103,12 +104,25 @@ class Consuming:
         to = await self._delivery(context, request, session)
         waiter = _Waiter(context.remote)
         # A client that goes ends the wait and nothing else: what was popped is sent or settled.
-        while not await asyncio.shield(self._delivered(to, outlet)):
+        while not await asyncio.shield(self._begun(to, outlet)):
             waiting = await to.source.wait(waiter)
             if waiting is Waiting.FULL:
                 raise Rejected(Code.TOO_MANY_REQUESTS, "polling full")
             if waiting is not Waiting.HELD:
                 raise Rejected(Code.MESSAGE_NOT_FOUND, "no new message")
+
+    def _begun(self, to: _Delivery, outlet: Outlet) -> asyncio.Task[bool]:
+        """Take and deliver in a task of its own: it goes on when its client has gone."""
+        task = asyncio.get_running_loop().create_task(self._delivered(to, outlet))
+        self._deliveries.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[bool]) -> None:
+        self._deliveries.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # Its client is told, if it is still there.
+            log.debug("a receive ended: %s", error)
 
     async def _delivered(self, to: _Delivery, outlet: Outlet) -> bool:
         """Send what is there; false when there is nothing."""

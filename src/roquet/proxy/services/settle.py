@@ -111,8 +111,9 @@ class Settlements:
         request = SendBackRequest(
             group=flight.group, physical_offset=physical_offset, delay_level=-1, attempts_max=0
         )
-        name = handle_of(flight.handle).broker_name
-        await self._brokers.send_back(name, request, caller)
+        handle = handle_of(flight.handle)
+        topic = real_topic(flight.topic, flight.group, handle.retry_flag)
+        await self._brokers.send_back(handle.broker_name, topic, request, caller)
         await self.ack(flight, caller)
 
 

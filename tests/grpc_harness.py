@@ -31,6 +31,7 @@ from roquet.testing.java import (
     cache_folder,
     free_port,
     java_command,
+    roquet_process,
 )
 from timer_harness import TimerWorld
 
@@ -261,7 +262,7 @@ class Accounts:
 
 @dataclasses.dataclass
 class ProxyWorld:
-    """A name server and a broker of ours, and Java's proxy in cluster mode or ours before them."""
+    """A name server of ours and a broker, and Java's proxy in cluster mode or ours before them."""
 
     broker: TimerBroker
     endpoint: str
@@ -373,6 +374,33 @@ class ProxyWorld:
         )
         try:
             broker.open("ours")
+        except BaseException:
+            world.stop()
+            raise
+        return world
+
+    @classmethod
+    def start_our_cluster(cls, jars: Path, folder: Path, make: str) -> Self:
+        """Start a name server, a broker of a make, and our proxy in cluster mode before it."""
+        servers = TimerWorld(jars, folder).__enter__()
+        more = {"enablePropertyFilter": "true", "transactionCheckInterval": "2000"}
+        # RocketMQ notes an end within 3 s; a check before that would commit the message again.
+        more["transactionTimeOut"] = "2000" if make == "ours" else "8000"
+        broker = servers.broker("behind-ours", more)
+        port = free_port(random.Random())
+        arguments = ("-n", servers.namesrv, "-pm", "cluster", "--grpc-port", str(port))
+        proxy = roquet_process("proxy", folder / "proxy", "proxy", *arguments)
+        world = cls(
+            broker=broker,
+            endpoint=f"127.0.0.1:{port}",
+            remoting="",
+            proxy=proxy,
+            folder=folder,
+            _servers=servers,
+        )
+        try:
+            broker.open(make)
+            proxy.start("The Proxy boot success")
         except BaseException:
             world.stop()
             raise

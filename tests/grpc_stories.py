@@ -162,7 +162,7 @@ def halves_end_as_their_producer_says(world: ProxyWorld, make: str) -> None:
             wanted.append(asked["id"])
     came = peer.push(topic, group, 2, linger_s=2)
     # They may lie in different queues.
-    assert sorted(one["id"] for one in came) == sorted(wanted)
+    assert sorted(one["id"] for one in came) == sorted(wanted), (came, wanted)
     # The one that nobody ended, and it alone, was asked for.
     assert set(peer.ask("checked", topic=topic, check="commit")) == {wanted[1]}
 

@@ -6,22 +6,18 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roquet.acl.files import RELOAD_S as ACCOUNTS_S
-from roquet.acl.files import AccountFiles, accounts_path
-from roquet.acl.guard import Guard
-from roquet.acl.needs import name_server_needs
 from roquet.namesrv.checks import body_max
+from roquet.namesrv.departures.memory import EVERY_S, Memory, file_name
 from roquet.namesrv.kv import KeyValues
-from roquet.namesrv.memory import EVERY_S, Memory, file_name
 from roquet.namesrv.notices import MinimumNotices
 from roquet.namesrv.operations import KeyValueRequests, TopicRequests
 from roquet.namesrv.queries import Queries
 from roquet.namesrv.registration import Registrations
+from roquet.namesrv.security import make_security
 from roquet.namesrv.table import RouteTable
 from roquet.remoting.client import Client
 from roquet.remoting.router import Router
 from roquet.remoting.server import Server, ServerConfig
-from roquet.remoting.tls import RELOAD_S, ServerTls
 from roquet.service.http.health import Health, HealthEndpoint
 from roquet.service.lanes import LaneConfig, Lanes
 from roquet.service.lifecycle import App, Part, Timer
@@ -63,7 +59,8 @@ def build(settings: Settings, clock: Clock) -> NameServer:
     )
     values = KeyValues(Path(config.kv_config_path).expanduser())
     key_values = KeyValueRequests(values)
-    notices = MinimumNotices(settings, Client(clock=clock))
+    security = make_security(config, clock)
+    notices = MinimumNotices(settings, Client(clock=clock, sign=security.sign))
     registrations = Registrations(table, settings, values, clock, notices)
     routes = [
         *Queries(table, settings, values, clock).routes(),
@@ -71,13 +68,10 @@ def build(settings: Settings, clock: Clock) -> NameServer:
         *key_values.routes(),
         *TopicRequests(table).routes(),
         *settings.routes(),
+        *security.routes,
     ]
-    files = (
-        AccountFiles(accounts_path(config.acl, config.file), clock) if config.acl.enabled else None
-    )
-    guard = None if files is None else Guard(files, name_server_needs).check
-    router = Router(routes, None, lanes, clock, guard=guard, body_max=body_max)
-    tls = ServerTls(config.tls, clock)
+    router = Router(routes, None, lanes, clock, guard=security.check, body_max=body_max)
+    tls = security.tls
     server = Server(
         host=config.host,
         port=config.listen_port,
@@ -95,6 +89,7 @@ def build(settings: Settings, clock: Clock) -> NameServer:
     memory = Memory(kept, table, settings, clock)
     remember = Timer("remember brokers", memory.write, EVERY_S, EVERY_S)
     parts = [
+        *security.parts,
         Part("key_values", key_values, timers=(report,)),
         Part("memory", memory, timers=(remember,)),
         Part("lanes", lanes),
@@ -102,12 +97,6 @@ def build(settings: Settings, clock: Clock) -> NameServer:
         Part("routes", registrations, needs=("key_values", "memory", "notices"), timers=(scan,)),
         Part("server", server, needs=("lanes", "routes")),
     ]
-    if tls.is_on:
-        watch = Timer("reload certificates", tls.reload, RELOAD_S, RELOAD_S)
-        parts.insert(0, Part("tls", tls, timers=(watch,)))
-    if files is not None:
-        watch = Timer("reload accounts", files.look, ACCOUNTS_S, ACCOUNTS_S)
-        parts.insert(0, Part("accounts", files, timers=(watch,)))
     health = None
     if config.metrics == "PROM":
         health = _health(config, table, server, lanes)

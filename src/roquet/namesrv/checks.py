@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from roquet.auth.requests import BODY_LIMITS as USER_LIMITS
 from roquet.base.errors import Refused
 from roquet.base.limits import FRAME_SIZE_MAX, KIB
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -33,6 +34,7 @@ BODY_LIMITS = {
     int(RequestCode.REGISTER_BROKER): (FRAME_SIZE_MAX, "topics of a broker; read beside the loop"),
     int(RequestCode.UPDATE_NAMESRV_CONFIG): (256 * KIB, "settings: the handler takes fewer"),
     int(RequestCode.REGISTER_TOPIC_IN_NAMESRV): (64 * KIB, "the route of one topic"),
+    **{int(code): limit for code, limit in USER_LIMITS.items()},
 }
 """Bytes that the body of a request may have, and why; others have next to none."""
 EXPIRY_MAX_MS = 24 * 3600 * 1000

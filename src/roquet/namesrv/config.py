@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from roquet.acl.credentials import variables
 from roquet.acl.files import AclConfig, accounts_path
+from roquet.auth.config import AuthConfig
+from roquet.auth.config import check as check_auth
 from roquet.base.config import (
     Report,
     as_properties,
@@ -145,6 +147,7 @@ class NamesrvConfig:
     )
     tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
     acl: AclConfig = dataclasses.field(default_factory=AclConfig)
+    auth: AuthConfig = dataclasses.field(default_factory=AuthConfig)
     file: Path | None = None
     """The property file that was read."""
 
@@ -175,7 +178,8 @@ def load_config(
         given.setdefault("rocketmqHome", env["ROCKETMQ_HOME"])
     given = with_tls_file(given, env, flags)
     config, report = load(NamesrvConfig, given, env, flags, other_env=[*others, *variables(env)])
-    if config.acl.enabled:
+    check_auth(config.auth, config.acl)
+    if config.acl.enabled or config.auth.migrate:
         accounts_path(config.acl, file)
     return dataclasses.replace(config, file=file), report
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from roquet.base.errors import Refused
 from roquet.model.route import MASTER_ID, QueueData
 from roquet.model.topic import READ_WRITE, Perm
-from roquet.namesrv.departed import DepartedBrokers, Served
+from roquet.namesrv.departures.departed import DepartedBrokers, Served
 from roquet.namesrv.steps import ChangedPerms, ends
 from roquet.protocol.codes import ResponseCode
 

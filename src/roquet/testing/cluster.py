@@ -76,19 +76,23 @@ async def running_broker(
 
 
 @contextlib.asynccontextmanager
-async def running_name_server(folder: Path) -> AsyncGenerator[namesrv_app.NameServer]:
+async def running_name_server(
+    folder: Path, changes: Mapping[str, str] | None = None
+) -> AsyncGenerator[namesrv_app.NameServer]:
     """Run a name server for the length of a block."""
-    config, _ = load(
+    config, report = load(
         NamesrvConfig,
         {
             "listenPort": "0",
             "bindAddress": "127.0.0.1",
             "kvConfigPath": str(folder / "kvConfig.json"),
             "configStorePath": str(folder / "namesrv.properties"),
+            **(changes or {}),
         },
         {},
         {},
     )
+    assert not report.unknown, report.unknown
     server = namesrv_app.build(Settings(config), SystemClock())
     async with server.app:
         yield server

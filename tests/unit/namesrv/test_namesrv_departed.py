@@ -9,9 +9,9 @@ import pytest
 from namesrv_harness import Asker, looped, serving
 from roquet.model.data_version import DataVersion
 from roquet.model.topic import TopicConfig
-from roquet.namesrv import departed as departed_module
-from roquet.namesrv import memory
-from roquet.namesrv.departed import DepartedBrokers, Served
+from roquet.namesrv.departures import departed as departed_module
+from roquet.namesrv.departures import memory
+from roquet.namesrv.departures.departed import DepartedBrokers, Served
 from roquet.protocol.bodies.routes import decode_route
 from roquet.protocol.bodies.topics import TopicTableBody, decode_topic_list
 from roquet.protocol.codes import RequestCode, ResponseCode

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from roquet.acl.credentials import Credentials
 from roquet.auth.config import codes, named
 from roquet.auth.keeping.migration import from_accounts
-from roquet.auth.keeping.store import NAME, AuthFile
+from roquet.auth.keeping.store import AuthFile
 from roquet.auth.keeping.users import Users, super_user
 
 if TYPE_CHECKING:
@@ -18,12 +18,10 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
 
 
-def make_users(
-    config: AuthConfig, accounts: Path | None, folder: Path, clock: Clock
-) -> Users | None:
+def make_users(config: AuthConfig, accounts: Path | None, file: Path, clock: Clock) -> Users | None:
     """Make the users of a server; None where requests need none.
 
-    `accounts` is a `plain_acl.yml` whose accounts become users; the users' file is in `folder`.
+    `accounts` is a `plain_acl.yml` whose accounts become users; `file` is the users' own.
     """
     if not config.enabled:
         return None
@@ -34,7 +32,7 @@ def make_users(
     seeds: list[Edit] = [super_user(pair) for pair in pairs]
     if accounts is not None:
         seeds.append(from_accounts(accounts, clock))
-    return Users(AuthFile(folder / NAME), seeds)
+    return Users(AuthFile(file), seeds)
 
 
 def white_lists(config: AuthConfig) -> tuple[frozenset[int], frozenset[int]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from roquet.auth.requests import BODY_LIMITS as USER_LIMITS
 from roquet.base.limits import FRAME_SIZE_MAX, KIB, MIB
 from roquet.protocol.codes import RequestCode
 
@@ -45,10 +46,7 @@ BODY_LIMITS: Mapping[RequestCode, tuple[int, str]] = {
         MIB,
         "12,000 light topics of long names, 65,536 of short ones; read beside the loop",
     ),
-    RequestCode.AUTH_CREATE_USER: (16 * KIB, "a name and a password"),
-    RequestCode.AUTH_UPDATE_USER: (16 * KIB, "as 3001"),
-    RequestCode.AUTH_CREATE_ACL: (MIB, "some 5,000 policy entries"),
-    RequestCode.AUTH_UPDATE_ACL: (MIB, "as 3006"),
+    **USER_LIMITS,
     RequestCode.UPDATE_BROKER_CONFIG: (256 * KIB, "settings: the handler takes 64 KiB and says so"),
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: (MIB, "some 4,000 topics; read beside the loop"),
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: (64 * KIB, "one group with subscriptions"),

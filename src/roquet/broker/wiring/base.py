@@ -13,6 +13,7 @@ from roquet.acl.needs import broker_needs
 from roquet.acl.rights import EVERYBODY
 from roquet.auth.guard import PolicyGuard
 from roquet.auth.keeping.starting import make_users, white_lists
+from roquet.auth.keeping.store import NAME as USERS_FILE
 from roquet.auth.needs import broker_needs as user_needs
 from roquet.broker.clients.locks import QueueLocks
 from roquet.broker.clients.long_polling import LongPolling
@@ -115,7 +116,7 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
     lag = LoopLag(metrics)
     store = make_store(config.store.native(), config.store, find_plugins(config.plugins))
     accounts = make_accounts(config, clock)
-    users = make_users(config.auth, accounts_file(config), folder, clock)
+    users = make_users(config.auth, accounts_file(config), folder / USERS_FILE, clock)
     guard = make_guard(config, accounts, users)
     rights = guard or EVERYBODY
     return Base(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from roquet.acl.files import RELOAD_S as ACCOUNTS_S
 from roquet.acl.tools import AclTools
 from roquet.auth.guard import PolicyGuard
+from roquet.auth.requests import UserAdapter
 from roquet.auth.tools import UserTools
 from roquet.broker.remoting.admin.accounts import AccountAdapter
-from roquet.broker.remoting.admin.users import UserAdapter
 from roquet.remoting.client import Client
 from roquet.remoting.tls import RELOAD_S, client_tls
 from roquet.service.lifecycle import Part, Timer
@@ -28,7 +28,7 @@ def make_guard(base: Base) -> Check | None:
 def make_access(base: Base) -> list[Routed]:
     """Make the adapter of requests about accounts, or about users and policies."""
     if base.users is not None and isinstance(base.guard, PolicyGuard):
-        return [UserAdapter(UserTools(base.users, base.guard), base.callers)]
+        return [UserAdapter(UserTools(base.users, base.guard), base.callers.of, "admin")]
     if base.accounts is None:
         return []
     return [AccountAdapter(AclTools(base.accounts, base.identity))]

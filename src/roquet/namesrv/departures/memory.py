@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from roquet.base.durable import replace_file
-from roquet.namesrv.departed import NAMES_MAX, TOPICS_MAX, Served
+from roquet.namesrv.departures.departed import NAMES_MAX, TOPICS_MAX, Served
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

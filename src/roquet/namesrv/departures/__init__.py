@@ -1,0 +1,1 @@
+"""Brokers that left: what is kept of them, in memory and in a file."""

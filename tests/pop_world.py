@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from roquet.broker.pop.drafts import ack_draft, checkpoint_draft
 from roquet.broker.pop.revive import ReviveService
 from roquet.broker.pop.revive_copies import Copies
-from roquet.broker.pop.revive_rules import ReviveConfig
+from roquet.broker.pop.revive_rules import ReviveConfig, attempts, retry_draft
 from roquet.broker.state import Identity
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
@@ -26,6 +26,8 @@ from roquet.store.results import Draft, PutResult, PutStatus, StoreFault
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from roquet.store.popped import Popped, Target
 
 START_MS = 1_700_000_000_000
 STEP_MS = 1000
@@ -122,6 +124,10 @@ class Log:
 
     async def append_as_is(self, drafts: Sequence[Draft]) -> list[PutResult]:
         return [self.put(draft) for draft in drafts]
+
+    def beyond_core(self, topic: str) -> frozenset[str] | None:
+        assert topic
+        return frozenset()
 
     async def flush(self) -> None:
         self.flushed = len(self.entries)
@@ -257,15 +263,45 @@ class Tables:
         self.offsets[group, topic, queue_id] = offset
 
 
+class Core:
+    """Copies plain messages as the core does; it may end at any message."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+
+    def copy(self, popped: Popped, target: Target, offsets: Sequence[int]) -> list[int]:
+        checkpoint = PopCheckpoint(
+            topic=popped.topic,
+            group=popped.group,
+            queue_id=popped.queue_id,
+            start_offset=offsets[0],
+            pop_time_ms=popped.pop_time_ms,
+            invisible_ms=0,
+            suspended=not target.tries,
+        )
+        sizes: list[int] = []
+        for offset in offsets[: self.log.rng.randint(0, len(offsets))]:
+            units = self.log.units(popped.topic, popped.queue_id, offset, 1)
+            record = self.log.record(*units[0][:2]) if units else None
+            if record is None or attempts(record, checkpoint) > target.tries_max:
+                break
+            draft = retry_draft(record, checkpoint, target.topic, target.queue_id, target.host)
+            result = self.log.put(draft)
+            if not result.status.is_stored:
+                break
+            sizes.append(result.size)
+        return sizes
+
+
 class Counted:
     """Counts what is stored again."""
 
     def __init__(self) -> None:
         self.dead = 0
 
-    def moved(self, topic: str, size: int) -> None:
+    def moved(self, topic: str, size: int, messages: int = 1) -> None:
         assert topic
-        assert size
+        assert size == messages * SIZE
 
     def sent_back(self, group: str, topic: str, *, dead: bool) -> None:
         assert (group, topic, dead) == (GROUP, TOPIC, True)
@@ -280,7 +316,11 @@ IDENTITY = Identity(
 class PopWorld:
     """A broker that pops, acknowledges and revives."""
 
-    def __init__(self, rng: random.Random | None = None, **rules: object) -> None:
+    def __init__(
+        self, rng: random.Random | None = None, *, by_core: bool = False, **rules: object
+    ) -> None:
+        """`by_core`: some messages are copied without being shown to the rules."""
+        self.by_core = by_core
         self.rng = rng or random.Random(1)
         self.clock = Clock()
         self.log = Log(self.clock, self.rng)
@@ -299,6 +339,7 @@ class PopWorld:
             rules=self.rules,
             returned=self.counted,
             clock=self.clock,
+            core=Core(self.log) if self.by_core else None,
         )
         return ReviveService(
             self.log,

@@ -78,7 +78,8 @@ class Traffic(BrokerStats):
         self.told: list[tuple[Any, ...]] = []
 
     @override
-    def moved(self, topic: str, size: int) -> None:
+    def moved(self, topic: str, size: int, messages: int = 1) -> None:
+        assert messages == 1
         self.told.append(("moved", topic, size))
 
     @override

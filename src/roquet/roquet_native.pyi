@@ -28,6 +28,7 @@ __all__ = [
     "StoreError",
     "TimerWheel",
     "checkpoint_of",
+    "copy_popped",
     "crc32",
     "decode_frames",
     "decode_records",
@@ -730,6 +731,31 @@ class Exchange:
         """Bytes in all queues."""
     def counters(self) -> dict[str, int]:
         """What happened so far, by name."""
+
+def copy_popped(
+    store: Store,
+    topic: str,
+    queue_id: int,
+    offsets: Sequence[int],
+    *,
+    to_topic: str,
+    to_queue: int,
+    group: str,
+    pop_time_ms: int,
+    host: bytes,
+    of_retry: bool,
+    tries: int,
+    tries_max: int,
+    left: Sequence[str],
+) -> list[int]:
+    """Store copies of popped messages for another try, in order and with one append.
+
+    `host` is the broker's own, born and store host of the copies. A copy counts `tries` more than
+    its message, up to `tries_max`; `of_retry`: the messages have to say that they are the group's.
+    Returns the sizes of the first that are stored; behind them comes one that is not plain (with a
+    property in `left`, with flags that ask for more than reading it), that cannot be read, or that
+    the log did not take, or enough is done for one call. Raises StoreError.
+    """
 
 # --- the log as one of a pair -------------------------------------------------------------------
 

@@ -51,6 +51,8 @@ mod roquet_native {
     #[pymodule_export]
     use crate::store::replica_link::{feed_log, follow_log, LogLink, PairTls};
     #[pymodule_export]
+    use crate::store::revive::copy_popped;
+    #[pymodule_export]
     use crate::store::timer::TimerWheel;
     #[pymodule_export]
     use crate::store::Store;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+from typing import Any
 
 import pytest
 
@@ -413,7 +414,7 @@ def test_without_a_timer_wheel_nothing_is_revived() -> None:
     [({}, (2.0, 4.0, 1.0)), ({"interval_ms": 500, "slow_max": 5}, (1.0, 3.0, 0.5))],
 )
 def test_full_round_is_followed_at_once_and_an_idle_one_later_and_later(
-    rules: dict[str, int], pauses: tuple[float, float, float]
+    rules: dict[str, Any], pauses: tuple[float, float, float]
 ) -> None:
     async def story() -> None:
         world = PopWorld(None, **rules)

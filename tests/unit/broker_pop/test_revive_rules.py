@@ -495,11 +495,17 @@ async def test_copies_of_a_message_of_light_queues_name_its_topic() -> None:
         assert draft.properties["LMQ_ORIGIN_TOPIC"] == TOPIC
 
 
+@pytest.mark.parametrize("by_core", [False, True])
 @on_loop
-async def test_what_is_stored_again_is_counted_for_the_topic_that_has_it() -> None:
-    world = PopWorld()
+async def test_what_is_stored_again_is_counted_for_the_topic_that_has_it(*, by_core: bool) -> None:
+    world = PopWorld(by_core=by_core)
     moved: list[tuple[str, int]] = []
-    world.counted.moved = lambda topic, size: moved.append((topic, size))  # type: ignore[method-assign]
+
+    def note(topic: str, size: int, messages: int = 1) -> None:
+        assert size == 100 * messages
+        moved.append((topic, size))
+
+    world.counted.moved = note  # type: ignore[method-assign]
     world.tables.ensure(RETRY, 1, 6)
     last = world.send(b"dead", RETRY, tries=3)
     checkpoint = await world.pop([last], 5000, topic=RETRY)

@@ -48,9 +48,9 @@ class Popped:
 class Story:
     """One seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, by_core: bool) -> None:
         self.rng = random.Random(seed)
-        self.world = PopWorld(self.rng, dead_letters=self.rng.random() < 0.7)
+        self.world = PopWorld(self.rng, by_core=by_core, dead_letters=self.rng.random() < 0.7)
         self.fresh: list[tuple[str, int]] = []
         self.popped: list[Popped] = []
         self.saved: dict[tuple[str, str, int], int] = {}
@@ -257,11 +257,14 @@ class Story:
                 assert times[0] >= group[0].checkpoint.revive_ms, f"came too early: {group}"
 
 
+@pytest.mark.parametrize("by_core", [False, True])
 @pytest.mark.parametrize("block", range(6))
-def test_drawn_pops_acks_and_crashes_lose_nothing_and_settle_nothing_early(block: int) -> None:
+def test_drawn_pops_acks_and_crashes_lose_nothing_and_settle_nothing_early(
+    block: int, by_core: bool
+) -> None:
     crashes = losses = again = 0
     for seed in range(block * SEEDS // 6, (block + 1) * SEEDS // 6):
-        story = Story(seed)
+        story = Story(seed, by_core=by_core)
         try:
             asyncio.run(story.play())
         except AssertionError as error:

@@ -63,6 +63,8 @@ EQUAL: dict[str, object] = {
     "SYS_ROLLBACK": sys_flag.TRANSACTION_ROLLBACK,
     "SYS_BORN_HOST_V6": sys_flag.BORN_HOST_V6,
     "SYS_STORE_HOST_V6": sys_flag.STORE_HOST_V6,
+    "SYS_MULTI_TAGS": sys_flag.MULTI_TAGS,
+    "SYS_COMPRESSION": sys_flag.COMPRESSION_MASK,
     "SYS_UNPLAIN": sys_flag.TRANSACTION_MASK | sys_flag.NEED_UNWRAP | sys_flag.INNER_BATCH,
     # Limits.
     "FRAME_SIZE_MAX": limits.FRAME_SIZE_MAX,
@@ -91,6 +93,8 @@ EQUAL: dict[str, object] = {
     "ACK_TAG": ACK_TAG,
     "BATCH_ACK_TAG": BATCH_ACK_TAG,
     "ACK_INTERVAL_MS": ACK_INTERVAL_MS,
+    "FIRST_POP_TIME": props.FIRST_POP_TIME,
+    "ORIGIN_GROUP": props.ORIGIN_GROUP,
     "CANCEL_KEY": props.TIMER_DEL_UNIQKEY,
     "REAL_TOPIC": props.REAL_TOPIC,
     "REAL_QUEUE": props.REAL_QUEUE_ID,
@@ -129,6 +133,9 @@ LISTS: dict[str, frozenset[str]] = {
         props.LITE_TOPIC,
         props.SEQUENCE,
     },
+    "RULED": frozenset(
+        {props.INNER_MULTI_DISPATCH, props.INNER_MULTI_QUEUE_OFFSET, props.LMQ_ORIGIN_TOPIC}
+    ),
     "SPECIAL_IN_A_HALF": frozenset(
         {props.TRANSACTION_CHECK_TIMES, props.TRANSACTION_PREPARED_QUEUE_OFFSET}
     ),

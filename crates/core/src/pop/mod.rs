@@ -4,6 +4,7 @@
 //! Only what is plain is read and written here, byte for byte as `protocol/pop` has it: names that
 //! JSON need not escape, times that are not negative. Everything else is for the processors.
 
+pub mod copies;
 pub mod handle;
 pub mod records;
 

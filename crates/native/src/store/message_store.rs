@@ -65,7 +65,7 @@ impl Store {
     }
 
     /// Whether what a get would read is probably in memory.
-    fn is_hot(&self, topic: &str, queue_id: i32, offset: i64) -> bool {
+    pub(crate) fn is_hot(&self, topic: &str, queue_id: i32, offset: i64) -> bool {
         let mut unit = Vec::with_capacity(1);
         let Ok(offset) = u64::try_from(offset) else {
             return true;

@@ -6,6 +6,7 @@ mod puts;
 pub(crate) mod rebuild;
 pub(crate) mod replica;
 pub(crate) mod replica_link;
+pub(crate) mod revive;
 pub(crate) mod timer;
 
 pub(crate) use message_store::Store;

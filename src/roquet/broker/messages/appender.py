@@ -183,6 +183,15 @@ class Appender:
         stored = iter(placed)
         return [next(stored) if why is None else why for why in refused]
 
+    def beyond_core(self, topic: str) -> frozenset[str] | None:
+        """Return the properties whose messages only `append_as_is` may store under a topic.
+
+        None: all of them, since the topic is refused or each message has to be seen.
+        """
+        if self._log is None or self._hooks.refused_topic(topic, inner=self._is_inner) is not None:
+            return None
+        return self._hooks.beyond_core
+
     async def append_batch(self, batch: BatchDraft) -> BatchResult:
         """Check and append a batch, all or none."""
         refused = self._hooks.refused_topic(batch.topic, inner=self._is_inner)

@@ -226,17 +226,18 @@ class BrokerStats:
         if names.is_dlq(topic):
             self._add("DLQ_PUT", topic, size, now_ms, messages)
 
-    def moved(self, topic: str, size: int) -> None:
-        """Note a message that the broker itself stored in a topic, for a producer or for itself.
+    def moved(self, topic: str, size: int, messages: int = 1) -> None:
+        """Note messages that the broker itself stored in a topic, for a producer or for itself.
 
-        Those are delayed messages that are delivered, and what transactions write.
+        Those are delayed messages that are delivered, popped ones that come again, and what
+        transactions write. `size` is the bytes of all their records.
         """
         now_ms = self._clock.now_ms()
         if not names.is_system_topic(topic):
-            self.daily_totals.put(1, now_ms)
-        self._add("TOPIC_PUT", topic, size, now_ms)
+            self.daily_totals.put(messages, now_ms)
+        self._add("TOPIC_PUT", topic, size, now_ms, messages)
         kind = "SYSTEM_PUT" if names.is_system_topic(topic) else "BROKER_PUT"
-        self._add(kind, _WHOLE_BROKER, size, now_ms)
+        self._add(kind, _WHOLE_BROKER, size, now_ms, messages)
 
     def looked_at(self, group: str, topic: str, size: int) -> None:
         """Note a message that the broker itself read, under a group of its own."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import enum
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from roquet.broker.pop import revive_rules
 from roquet.model.topic import READ_WRITE
 from roquet.protocol import names
 from roquet.protocol import properties as props
 from roquet.protocol.pop import topics as pop_topics
+from roquet.service.background import give_way
 from roquet.service.ratelog import RateLog
+from roquet.store.popped import Popped, Target
 from roquet.store.records import offset_in
 from roquet.store.results import PutStatus, StoreFault
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
     from roquet.broker.pop.revive_rules import ReviveConfig
-    from roquet.broker.pop.seams import Returned, ReviveAppends, ReviveStore
+    from roquet.broker.pop.seams import CoreCopies, Returned, ReviveAppends, ReviveStore
     from roquet.broker.state import Identity
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.protocol.pop.records import PopCheckpoint
@@ -66,6 +68,14 @@ class CopyCounts:
     given_up: int = 0
 
 
+class _End(NamedTuple):
+    """The end of a queue."""
+
+    offset: int
+    is_final: bool
+    """Whether the queue has every message that is in the log."""
+
+
 class Copies:
     """Stores messages for another try."""
 
@@ -79,7 +89,9 @@ class Copies:
         rules: ReviveConfig,
         returned: Returned,
         clock: Clock,
+        core: CoreCopies | None = None,
     ) -> None:
+        """`core` stores what is plain; without it everything goes by the rules here."""
         self.rules = rules
         self.counts = CopyCounts()
         self._store = store
@@ -87,6 +99,7 @@ class Copies:
         self._topics, self._groups, self._offsets = tables
         self._identity = identity
         self._returned = returned
+        self._core = core
         self._log = RateLog(log, clock)
 
     def is_orphan(self, checkpoint: PopCheckpoint) -> bool:
@@ -110,42 +123,117 @@ class Copies:
         """
         group = self._groups.find(checkpoint.group or "")
         assert group is not None, "is_orphan comes first"
+        try:
+            end = self._end(checkpoint)
+        except StoreFault as fault:
+            outcomes = [self._failed(checkpoint, offset, str(fault)) for offset in offsets]
+            self._count(outcomes)
+            return outcomes
+        there = [offset for offset in offsets if offset < end.offset]
+        stored = await self._copied(checkpoint, there, group)
+        outcomes = [Outcome.STORED] * stored
+        if stored < len(offsets):
+            found = [self._message(checkpoint, offset, end) for offset in offsets[stored:]]
+            outcomes += await self._moved(checkpoint, found, group)
+        self._count(outcomes)
+        return outcomes
+
+    def _end(self, checkpoint: PopCheckpoint) -> _End:
+        """Return where a checkpoint's queue ends before anything is stored. Raises StoreFault.
+
+        A copy that is stored then may get the offset of a message that is lost.
+        """
+        # In this order: what was popped is in the log by now.
+        is_final = self._store.dispatch_behind() == 0
+        return _End(self._store.max_offset(checkpoint.topic or "", checkpoint.queue_id), is_final)
+
+    async def _copied(
+        self, checkpoint: PopCheckpoint, offsets: Sequence[int], group: SubscriptionGroupConfig
+    ) -> int:
+        """Have the core store the first messages again, up to one that it leaves; return how many.
+
+        Topics are made, and messages judged, by the rules here alone.
+        """
+        topic, target = checkpoint.topic or "", self._target(checkpoint, group)
+        if self._core is None or target is None:
+            return 0
+        is_retry = names.is_retry(topic)
+        of = topic, checkpoint.queue_id, is_retry, checkpoint.group or "", checkpoint.pop_time_ms
+        stored = 0
+        while stored < len(offsets):
+            try:
+                sizes = self._core.copy(Popped(*of), target, offsets[stored:])
+            except StoreFault:
+                # It is met again there, and told.
+                break
+            if not sizes:
+                break
+            stored += len(sizes)
+            self._returned.moved(target.topic, sum(sizes), len(sizes))
+            if stored < len(offsets):
+                await give_way()
+        return stored
+
+    def _target(self, checkpoint: PopCheckpoint, group: SubscriptionGroupConfig) -> Target | None:
+        """Return where copies of plain messages go; None when the core cannot store them."""
+        if not self._is_mine(checkpoint) or names.is_lmq(checkpoint.topic or ""):
+            return None
+        topic = revive_rules.retry_topic(checkpoint, self.rules)
+        left, known = self._appends.beyond_core(topic), self._topics.get(topic)
+        if left is None or known is None or known.write_queues < self._queues_wanted(checkpoint):
+            return None
+        queue_id = checkpoint.queue_id if self.rules.separate_queues else 0
+        return Target(
+            topic,
+            min(queue_id, known.write_queues - 1),
+            self._identity.store_host,
+            revive_rules.more_attempts(checkpoint),
+            revive_rules.attempts_max(group, self.rules),
+            tuple(left),
+        )
+
+    async def _moved(
+        self,
+        checkpoint: PopCheckpoint,
+        found: Sequence[Record | Outcome],
+        group: SubscriptionGroupConfig,
+    ) -> list[Outcome]:
+        """Store the messages that were found again, by the rules; return what became of each."""
         outcomes: list[Outcome] = []
         drafts: list[tuple[int, Draft]] = []
-        for offset in offsets:
-            found = self._message(checkpoint, offset)
-            if isinstance(found, Outcome):
-                outcomes.append(found)
+        for each in found:
+            if isinstance(each, Outcome):
+                outcomes.append(each)
                 continue
-            drafts.append((len(outcomes), await self._draft(found, checkpoint, group)))
+            drafts.append((len(outcomes), await self._draft(each, checkpoint, group)))
             outcomes.append(Outcome.STORED)
         results = await self._appends.append_as_is([draft for _, draft in drafts])
         for (place, draft), result in zip(drafts, results, strict=True):
             outcomes[place] = self._outcome(checkpoint, draft, result)
-        self._count(outcomes)
         return outcomes
 
-    def _message(self, checkpoint: PopCheckpoint, offset: int) -> Record | Outcome:
+    def _message(self, checkpoint: PopCheckpoint, offset: int, end: _End) -> Record | Outcome:
         """Return the message itself, never another one; a failed read is no proof that it is gone.
 
         A message that is gone for certain lay before the first of its queue, or behind the last.
         """
-        if checkpoint.broker_name not in (None, "", self._identity.name):
+        if not self._is_mine(checkpoint):
             return self._failed(checkpoint, offset, f"it is of broker {checkpoint.broker_name}")
         topic, queue_id = checkpoint.topic or "", checkpoint.queue_id
         try:
-            units = self._store.units(topic, queue_id, offset, 1)
+            is_behind = offset >= end.offset
+            units = [] if is_behind else self._store.units(topic, queue_id, offset, 1)
             record = self._store.record(*units[0][:2]) if units else None
             if record is not None and offset_in(record, topic) == offset:
                 return record if _is_owned(record, checkpoint) else Outcome.GONE
-            if offset < self._store.min_offset(topic, queue_id):
-                return Outcome.GONE
-            is_behind = offset >= self._store.max_offset(topic, queue_id)
-            if is_behind and self._store.dispatch_behind() == 0:
+            if offset < self._store.min_offset(topic, queue_id) or (is_behind and end.is_final):
                 return Outcome.GONE
         except StoreFault as fault:
             return self._failed(checkpoint, offset, str(fault))
         return self._failed(checkpoint, offset, "it cannot be read")
+
+    def _is_mine(self, checkpoint: PopCheckpoint) -> bool:
+        return checkpoint.broker_name in (None, "", self._identity.name)
 
     def _failed(self, checkpoint: PopCheckpoint, offset: int, why: str) -> Outcome:
         where = f"{checkpoint.topic} queue {checkpoint.queue_id} offset {offset}"
@@ -169,11 +257,8 @@ class Copies:
 
     async def _retry_queues(self, topic: str, checkpoint: PopCheckpoint) -> int:
         """Return how many queues the retry topic has; it is made, and grows with its topic."""
-        wanted = RETRY_QUEUES
-        name, group = _names(checkpoint)
-        if self.rules.separate_queues:
-            normal = self._topics.get(pop_topics.normal_topic(name, group) or name)
-            wanted = max(wanted, 0 if normal is None else normal.write_queues)
+        wanted = self._queues_wanted(checkpoint)
+        group = checkpoint.group or ""
         known = self._topics.get(topic)
         if known is not None and known.write_queues >= wanted:
             return known.write_queues
@@ -189,6 +274,14 @@ class Copies:
             if self._offsets.committed(group, topic, queue_id) is None:
                 self._offsets.commit(group, topic, queue_id, 0)
         return wanted
+
+    def _queues_wanted(self, checkpoint: PopCheckpoint) -> int:
+        """Return how many queues the retry topic needs."""
+        if not self.rules.separate_queues:
+            return RETRY_QUEUES
+        name, group = _names(checkpoint)
+        normal = self._topics.get(pop_topics.normal_topic(name, group) or name)
+        return max(RETRY_QUEUES, 0 if normal is None else normal.write_queues)
 
     def _outcome(self, checkpoint: PopCheckpoint, draft: Draft, result: PutResult) -> Outcome:
         if result.status.is_stored:

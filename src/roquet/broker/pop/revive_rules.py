@@ -28,6 +28,9 @@ RE_PUT_STEPS_S = (
 )
 """Pauses before the next try for a message that could not be read or stored; the last repeats."""
 
+ATTEMPTS_MAX = (1 << 31) - 1
+"""What a record has room for."""
+
 _DELAYS = (
     props.DELAY,
     props.TIMER_DELAY_SEC,
@@ -106,13 +109,23 @@ def is_dead(
     record: Record, checkpoint: PopCheckpoint, group: SubscriptionGroupConfig, rules: ReviveConfig
 ) -> bool:
     """Tell whether the next delivery would be one too many."""
-    return rules.dead_letters and attempts(record, checkpoint) > max(0, group.retry_max_times)
+    return attempts(record, checkpoint) > attempts_max(group, rules)
+
+
+def attempts_max(group: SubscriptionGroupConfig, rules: ReviveConfig) -> int:
+    """Return the most failed attempts with which a message is delivered once more."""
+    return max(0, group.retry_max_times) if rules.dead_letters else ATTEMPTS_MAX
 
 
 def attempts(record: Record, checkpoint: PopCheckpoint) -> int:
     """Return the failed attempts that the next copy of a message counts."""
+    return record.reconsume_times + more_attempts(checkpoint)
+
+
+def more_attempts(checkpoint: PopCheckpoint) -> int:
+    """Return what a checkpoint adds to the failed attempts of its messages."""
     # A consumer that suspended the message has not tried it.
-    return record.reconsume_times + (0 if checkpoint.suspended else 1)
+    return 0 if checkpoint.suspended else 1
 
 
 def retry_topic(checkpoint: PopCheckpoint, rules: ReviveConfig) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from roquet.store.popped import Popped, Target
     from roquet.store.records import Record
     from roquet.store.results import Draft, PutResult
 
@@ -52,6 +53,24 @@ class ReviveAppends(Protocol):
         """Append messages one behind the other, without delays; each has an outcome of its own."""
         ...
 
+    def beyond_core(self, topic: str) -> frozenset[str] | None:
+        """Return the properties whose messages only `append_as_is` may store under a topic.
+
+        None: all of them.
+        """
+        ...
+
+
+class CoreCopies(Protocol):
+    """Copies messages that are plain without showing them."""
+
+    def copy(self, popped: Popped, target: Target, offsets: Sequence[int]) -> list[int]:
+        """Store copies of messages in order, up to one that is not plain; return their sizes.
+
+        Those behind may be plain all the same, unless there are no copies. Raises StoreFault.
+        """
+        ...
+
 
 class Wheel(Protocol):
     """Knows how far the timer wheel is."""
@@ -69,8 +88,8 @@ class Wheel(Protocol):
 class Returned(Protocol):
     """Who counts what is stored again."""
 
-    def moved(self, topic: str, size: int) -> None:
-        """Note a message that the broker stored; `size` is the bytes of its record."""
+    def moved(self, topic: str, size: int, messages: int = 1) -> None:
+        """Note messages that the broker stored; `size` is the bytes of their records."""
         ...
 
     def sent_back(self, group: str, topic: str, *, dead: bool) -> None:

@@ -36,6 +36,7 @@ from roquet.protocol.hosts import split_addresses
 from roquet.protocol.pop.topics import ALL_QUEUES, revive_topic
 from roquet.service.duties import Duty
 from roquet.service.lifecycle import Part, Timer
+from roquet.store.popped import PoppedMessages
 from roquet.store.tables.files import JsonFile
 
 if TYPE_CHECKING:
@@ -353,6 +354,7 @@ def make_revive(base: Base, appender: Appender, timers: TimerParts) -> RevivePar
         rules=rules,
         returned=base.stats,
         clock=base.clock,
+        core=PoppedMessages(base.store) if base.config.server.fast_path else None,
     )
     service = ReviveService(
         base.store,

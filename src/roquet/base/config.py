@@ -279,6 +279,11 @@ def env_name(java: str) -> str:
     return ENV_PREFIX + _HUMP.sub("_", java).replace(".", "_").upper()
 
 
+def how_to_set(java: str) -> str:
+    """Return the three ways to give a server a setting, as a part of a sentence."""
+    return f"by -s {java}=VALUE, the variable {env_name(java)} or a line of the property file"
+
+
 def flag_name(java: str) -> str:
     """Return the flag of a Java name: `listenPort` -> `listen-port`."""
     return _HUMP.sub("-", java).replace(".", "-").lower()
@@ -313,7 +318,7 @@ def _fill(cls: type[C], given: Mapping[str, tuple[str, str]]) -> C:
         if about.java in given:
             values[field.name] = _value(about, kind, *given[about.java])
         elif field.default is dataclasses.MISSING:
-            raise UsageError(f"{about.java} has to be set: {about.doc}")
+            raise UsageError(f"{about.java} has to be set ({how_to_set(about.java)}): {about.doc}")
     return cls(**values)
 
 

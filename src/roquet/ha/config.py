@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roquet._native import PairTls
-from roquet.base.config import setting
+from roquet.base.config import how_to_set, setting
 from roquet.base.errors import UsageError
 from roquet.ha.feed import CopierConfig, FeedConfig
 from roquet.protocol.hosts import split_addresses
@@ -140,7 +140,9 @@ class HaConfig:
         if not self.tls:
             return None
         if not self.tls_cert:
-            raise UsageError("haTlsEnable = 'true': haTlsCertFile has to be set")
+            raise UsageError(
+                f"haTlsEnable = 'true': haTlsCertFile has to be set ({how_to_set('haTlsCertFile')})"
+            )
         return self._certificates(clock, is_master=True)
 
     def client_tls(self, clock: Clock) -> Certificates[PairTls] | None:
@@ -148,7 +150,10 @@ class HaConfig:
         if not self.tls:
             return None
         if not self.tls_trust:
-            raise UsageError("haTlsEnable = 'true': haTlsTrustFile has to be set on a slave")
+            raise UsageError(
+                "haTlsEnable = 'true': haTlsTrustFile has to be set on a slave"
+                f" ({how_to_set('haTlsTrustFile')})"
+            )
         return self._certificates(clock, is_master=False)
 
     def _certificates(self, clock: Clock, *, is_master: bool) -> Certificates[PairTls]:

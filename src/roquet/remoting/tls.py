@@ -17,7 +17,7 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from roquet.base.config import env_name, flag_name, load, setting, settings
+from roquet.base.config import env_name, flag_name, how_to_set, load, setting, settings
 from roquet.base.errors import Unreachable, UsageError
 from roquet.base.overriding import override
 from roquet.base.properties_file import read_properties
@@ -38,6 +38,8 @@ HANDSHAKE_S = 10.0
 SHUTDOWN_S = 2.0
 RELOAD_S = 0.5
 FILE_SIZE_MAX = 1024 * 1024
+
+_NO_TLS = "leave out ROQUET_TLS_ENABLE, or tls=...; of a server -s tls.enable=false"
 
 FILE_KEY = "tls.config.file"
 TLS_ENABLE = "tls.enable"
@@ -78,7 +80,12 @@ class TlsConfig:
     server_key: str = setting("tls.server.keyPath", "", "Its private key, PEM.")
     server_password: str = setting("tls.server.keyPassword", "", "Opens that key.", secret=True)
     server_trust: str = setting("tls.server.trustCertPath", "", "Who signs clients' certificates.")
-    enable: bool = setting(TLS_ENABLE, False, "Whether the connections that we open use TLS.")
+    enable: bool | None = setting(
+        TLS_ENABLE,
+        None,
+        "Whether the connections that we open use TLS; unset: they do when our ports take nothing"
+        " else.",
+    )
     test_mode: bool = setting(
         "tls.test.mode.enable",
         False,
@@ -105,9 +112,11 @@ class TlsConfig:
     def options(self) -> TlsOptions | None:
         """Return how connections of our own use TLS; None when they do not.
 
-        As in Java, a server whose port takes nothing else speaks TLS itself, too.
+        As in Java, a server whose port takes nothing else speaks TLS itself, too, unless
+        `tls.enable` says otherwise: its name servers may be plain ones.
         """
-        if not self.enable and self.mode != "enforcing":
+        speaks_tls = self.mode == "enforcing" if self.enable is None else self.enable
+        if not speaks_tls:
             return None
         return TlsOptions(
             ca=self.client_trust,
@@ -226,13 +235,15 @@ class PortTls(abc.ABC, Generic[_Context]):
             if self.required:
                 raise UsageError(
                     "tls.server.mode = 'enforcing' needs tls.server.certPath and"
-                    " tls.server.keyPath, PEM files of a certificate and its key"
+                    " tls.server.keyPath, PEM files of a certificate and its key; give each"
+                    f" {how_to_set('tls.server.certPath')}"
                 )
         else:
             if rules.client_auth != "none" and not rules.server_trust:
                 raise UsageError(
                     f"tls.server.need.client.auth = {rules.client_auth!r} needs"
-                    " tls.server.trustCertPath, a PEM file of who signs clients' certificates"
+                    " tls.server.trustCertPath, a PEM file of who signs clients' certificates,"
+                    f" {how_to_set('tls.server.trustCertPath')}"
                 )
             files = (rules.server_cert, rules.server_key, rules.server_trust)
             self._certificates = Certificates(what, files, self._make, clock)
@@ -300,7 +311,8 @@ def why_not_plain(address: str, within_s: float = 1.0) -> TlsMismatch | None:
         return None
     return TlsMismatch(
         f"{address} speaks only TLS: set ROQUET_TLS_ENABLE=true and, for certificates of your own,"
-        " ROQUET_TLS_CLIENT_TRUST_CERT_PATH; in Python connect(..., tls=True)"
+        " ROQUET_TLS_CLIENT_TRUST_CERT_PATH; in Python connect(..., tls=True); of a server"
+        " tls.enable=true and tls.client.trustCertPath"
     )
 
 
@@ -309,19 +321,20 @@ def why_not_connected(address: str, error: OSError, *, uses_tls: bool) -> Unreac
     if isinstance(error, ssl.SSLCertVerificationError):
         return TlsMismatch(
             f"{address}: its certificate is not trusted ({error.verify_message}): name the CA's"
-            " certificate by ROQUET_TLS_CLIENT_TRUST_CERT_PATH; in Python TlsOptions(ca=...)"
+            " certificate by ROQUET_TLS_CLIENT_TRUST_CERT_PATH; in Python TlsOptions(ca=...); of a"
+            " server tls.client.trustCertPath"
         )
     if isinstance(error, ssl.SSLError) and error.reason in (
         "WRONG_VERSION_NUMBER",
         "RECORD_LAYER_FAILURE",
         "UNEXPECTED_EOF_WHILE_READING",
     ):
-        return TlsMismatch(f"{address} does not speak TLS: leave out ROQUET_TLS_ENABLE, or tls=...")
+        return TlsMismatch(f"{address} does not speak TLS: {_NO_TLS}")
     if uses_tls and isinstance(error, ConnectionResetError):
         # Or it is stopping: this may heal.
         return Unreachable(
-            f"{address} closed the connection in the TLS handshake: if it does not speak TLS, leave"
-            " out ROQUET_TLS_ENABLE, or tls=..."
+            f"{address} closed the connection in the TLS handshake: if it does not speak TLS,"
+            f" {_NO_TLS}"
         )
     return Unreachable(f"{address}: {error}")
 

@@ -110,8 +110,9 @@ def test_a_bad_value_is_one_line_with_key_value_and_rule(key: str, value: str, r
 
 
 def test_what_has_to_be_given_and_what_does_not_exist() -> None:
-    with pytest.raises(UsageError, match="brokerName has to be set"):
+    with pytest.raises(UsageError, match="brokerName has to be set") as caught:
         load(Whole)
+    assert "-s brokerName=VALUE, the variable ROQUET_BROKER_NAME or" in str(caught.value)
     with pytest.raises(UsageError, match="no such setting"):
         load(Whole, NAME, None, {"nope": "1"})
 

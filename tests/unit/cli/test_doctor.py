@@ -199,6 +199,20 @@ def test_doctor_changes_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "brokerId" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("enable", "own"),
+    [((), "TLS"), (("tls.enable=false",), "plain"), (("tls.enable=true",), "TLS")],
+)
+def test_own_calls_of_an_enforcing_broker_follow_tls_enable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], enable: tuple[str, ...], own: str
+) -> None:
+    pair = trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem
+    pair.write_to_path(str(tmp_path / "pair.pem"))
+    tls = ("tls.server.mode=enforcing", f"tls.server.certPath={tmp_path / 'pair.pem'}", *enable)
+    _, found = looks(capsys, tmp_path, "bindAddress=127.0.0.1", *SMALL, *tls)
+    assert found["TLS"]["found"] == f"ports: TLS, own calls: {own}"
+
+
 def test_doctor_ca_of_own_calls_missing_is_a_failure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

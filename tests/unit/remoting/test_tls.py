@@ -13,10 +13,12 @@ import trustme
 
 from remoting_harness import ECHO, Raw, ask, calling, on_loop, serving, until
 from roquet.base.clock import SystemClock
-from roquet.base.config import as_properties, load
+from roquet.base.config import as_properties, env_name, load
 from roquet.base.errors import OutcomeUnknown, Unreachable, UsageError
 from roquet.broker.config import load_config
 from roquet.namesrv.config import load_config as load_namesrv
+from roquet.protocol.bodies.routes import ClusterInfo
+from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.remoting.blocking import BlockingConnection
 from roquet.remoting.tls import (
@@ -29,6 +31,7 @@ from roquet.remoting.tls import (
     with_tls_file,
 )
 from roquet.testing.clock import FakeClock
+from roquet.testing.cluster import running_broker, running_name_server
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,6 +106,56 @@ async def test_a_blocking_connection_speaks_tls(pki: Pki) -> None:
 
     async with serving(tls=await started(pki.rules(mode="enforcing"))) as running:
         assert await asyncio.to_thread(exchange, running.address) == BIG
+
+
+@on_loop
+async def test_enforcing_broker_registers_in_plain_when_tls_enable_is_false(
+    pki: Pki, tmp_path: Path
+) -> None:
+    tls = {
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": str(pki.cert),
+        "tls.server.keyPath": str(pki.key),
+        "tls.enable": "false",
+    }
+    async with (
+        running_name_server(tmp_path) as names,
+        running_broker(tmp_path / "b", f"127.0.0.1:{names.server.port}", changes=tls),
+        calling() as client,
+    ):
+        address = f"127.0.0.1:{names.server.port}"
+        ask_for_brokers = Command(RequestCode.GET_BROKER_CLUSTER_INFO)
+
+        async def registered() -> bool:
+            answer = await client.call(address, ask_for_brokers, 20.0)
+            return "broker-a" in ClusterInfo.decode(answer.body).brokers
+
+        async with asyncio.timeout(60):
+            while not await registered():  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+
+@on_loop
+async def test_own_calls_that_meet_no_tls_name_the_servers_setting(pki: Pki) -> None:
+    options = pki.rules(mode="enforcing").options()
+    assert options is not None
+    async with (
+        serving() as running,
+        calling(tls=ClientTls(options, SystemClock())) as client,
+    ):
+        with pytest.raises(Unreachable, match=r"-s tls\.enable=false"):
+            await echo(client, running)
+
+
+def test_missing_settings_name_flag_and_variable() -> None:
+    for rules, key in (
+        (TlsConfig(mode="enforcing"), "tls.server.certPath"),
+        (TlsConfig(server_cert="c", client_auth="require"), "tls.server.trustCertPath"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            ServerTls(rules, SystemClock())
+        assert f"-s {key}=VALUE" in str(caught.value)
+        assert f"variable {env_name(key)}" in str(caught.value)
 
 
 @on_loop

@@ -53,6 +53,18 @@ def test_a_taken_port_ends_with_javas_code(tmp_path: Path) -> None:
     assert ended.stderr.count("\n") == 1
 
 
+def test_a_taken_fast_port_is_named_as_that(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        fast = taken.getsockname()[1]
+        words = ("-s", f"listenPort={fast + 2}", "-s", f"storePathRootDir={tmp_path / 'store'}")
+        ended = roquet(tmp_path, "broker", *words, "--log-level", "ERROR")
+    said = ended.stdout + ended.stderr
+    assert ended.returncode != 0
+    assert f"cannot listen on 127.0.0.1:{fast}: " in said
+    assert "this is the fast port, always two below listenPort" in said
+    assert "-s listenPort=PORT" in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "error"),
     [

@@ -6,6 +6,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from roquet.base.errors import UsageError
+
 if TYPE_CHECKING:
     from roquet.broker.state import Identity
     from roquet.protocol.command import Command
@@ -58,6 +60,12 @@ class Listeners:
             self._identity.ha_port = self._main.port + 1
         try:
             await self._fast.start()
+        except UsageError as error:
+            await self._main.stop()
+            raise UsageError(
+                f"{error}; this is the fast port, always two below listenPort: choose another"
+                " listenPort (-s listenPort=PORT)"
+            ) from error
         except BaseException:
             await self._main.stop()
             raise

@@ -51,6 +51,8 @@ def commands(
     for action in whole._actions:  # noqa: SLF001
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             for name, inner in action.choices.items():
+                if inner.prog.split()[-1] != name:
+                    continue  # another word for the same command
                 words = (*above, name)
                 if inner.get_default("run") is not None:
                     yield words, inner

@@ -30,7 +30,16 @@ def namesrv(tmp_path: Path) -> Iterator[str]:
 
 def test_a_name_server_says_javas_line_and_stops_when_asked(namesrv: str, tmp_path: Path) -> None:
     listed = roquet(tmp_path, "topic", "ls", "-n", namesrv)
-    assert (listed.returncode, listed.stdout, listed.stderr) == (0, "", "")
+    assert (listed.returncode, listed.stdout) == (0, "")
+    none = f"roquet: no broker is registered at {namesrv}: is one running?"
+    assert listed.stderr == f"{none} try: roquet broker -n '{namesrv}'\n"
+    for words in (("topic", "list"), ("dlq", "ls"), ("broker", "list")):
+        again = roquet(tmp_path, *words, "-n", namesrv)
+        assert (again.returncode, again.stderr) == (0, listed.stderr), words
+    for words in (("group", "ls"), ("group", "list")):
+        again = roquet(tmp_path, *words, "-n", namesrv)
+        assert again.returncode == 5, words
+        assert again.stderr == "roquet: code 22: no master broker is registered\n"
     missing = roquet(tmp_path, "topic", "get", "nowhere", "-n", namesrv)
     assert missing.returncode == 5
     assert missing.stderr == (
@@ -181,7 +190,9 @@ def test_output_that_nobody_reads_is_no_error(namesrv: str, tmp_path: Path) -> N
         timeout=30,
         env=environment(tmp_path),
     )
-    assert (piped.returncode, piped.stderr) == (0, "")
+    assert piped.returncode == 0
+    assert "no broker is registered" in piped.stderr
+    assert piped.stderr.count("\n") == 1
 
 
 @pytest.fixture(scope="module")

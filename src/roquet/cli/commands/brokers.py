@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from roquet.admin import Admin
 
 
+async def say_when_none(admin: Admin) -> None:
+    """Say on the error output that a list is empty because no broker is registered."""
+    if not (await admin.brokers.cluster()).brokers:
+        where = ";".join(admin.name_servers.addresses)
+        output.error(
+            f"no broker is registered at {where}: is one running? try: roquet broker -n '{where}'"
+        )
+
+
 async def ls(admin: Admin, options: argparse.Namespace) -> int:
     """List brokers with their traffic."""
     rows: list[tuple[object, ...]] = []
@@ -52,6 +61,8 @@ async def ls(admin: Admin, options: argparse.Namespace) -> int:
         "state",
     )
     output.listed(head, rows, options.output)
+    if not rows:
+        await say_when_none(admin)
     return EXIT_LEFT_OUT if silent else 0
 
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
+ALIASES: Mapping[str, tuple[str, ...]] = {"ls": ("list",)}
+"""Verbs that other tools say for ours, below every noun."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Argument:
     """One argument or flag, as argparse takes it."""
@@ -96,7 +100,11 @@ def add(
 
 def _parser(verbs: Any, row: Row) -> None:
     parser = verbs.add_parser(
-        row.words[-1], help=row.help, description=row.about or _sentence(row.help), epilog=CODES
+        row.words[-1],
+        aliases=ALIASES.get(row.words[-1], ()) if len(row.words) > 1 else (),
+        help=row.help,
+        description=row.about or _sentence(row.help),
+        epilog=CODES,
     )
     for it in row.arguments:
         parser.add_argument(*it.names, **it.options)

@@ -11,6 +11,7 @@ from roquet.base.errors import Refused, RoquetError, UsageError
 from roquet.base.times import shown_time, time_of
 from roquet.cli import output
 from roquet.cli.commands.asking import ask
+from roquet.cli.commands.brokers import say_when_none
 from roquet.cli.exits import EXIT_REFUSED
 from roquet.cli.shown import message_fields, message_text
 from roquet.protocol import names
@@ -45,6 +46,8 @@ async def ls(admin: Admin, options: argparse.Namespace) -> int:
             last = max((it.last_update for it in bounds), default=0)
             rows.append((topic.removeprefix(names.DLQ_PREFIX), count, shown_time(last)))
     output.listed(("group", "messages", "last"), rows, options.output)
+    if not rows:
+        await say_when_none(admin)
     return 0
 
 

@@ -8,6 +8,7 @@ from roquet.admin.topics import unknown_topic
 from roquet.base.errors import UsageError
 from roquet.cli import output
 from roquet.cli.commands.asking import OnlySaid, ask
+from roquet.cli.commands.brokers import say_when_none
 from roquet.model.attributes import MESSAGE_TYPE
 from roquet.model.topic import Perm, TopicConfig, perm_text
 
@@ -24,6 +25,8 @@ async def ls(admin: Admin, options: argparse.Namespace) -> int:
     """List topics."""
     names = await admin.topics.names(system=options.everything)
     output.listed(("topic",), [(name,) for name in names], options.output)
+    if not names:
+        await say_when_none(admin)
     return 0
 
 

@@ -1,6 +1,8 @@
 """Orders from a shop's database to billing: a transaction, retries, dead letters mended by hand.
 
-    python examples/order_pipeline.py rmq://127.0.0.1:9876
+    python examples/order_pipeline.py
+
+`NAMESRV_ADDR` says where the cluster is: 127.0.0.1:9876 unless set.
 
 1. The shop writes each order to its database and sends it in a transaction: consumers see a message
    if and only if the database has the order, also when the shop dies between the two.
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
 import sys
 import tempfile
@@ -27,6 +30,7 @@ import roquet
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+NAME_SERVERS = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
 TIME_S = 180.0
 """For all of it: the broker asks about an open transaction after some seconds, and again later."""
 
@@ -130,12 +134,12 @@ async def until_there(mq: roquet.MQ, topic: str) -> None:
         await asyncio.sleep(0.2)
 
 
-async def run(url: str, folder: Path) -> bool:
+async def run(folder: Path) -> bool:
     """Play it; return whether each order of the database was billed, and nothing else."""
     name = uuid.uuid4().hex[:8]  # each run has topics of its own
     topic, group = f"orders-{name}", f"billing-{name}"
     shop, billing = Shop(folder / "shop.db"), Billing()
-    async with roquet.connect(url) as mq, asyncio.timeout(TIME_S):
+    async with roquet.connect(NAME_SERVERS) as mq, asyncio.timeout(TIME_S):
         await mq.admin().topics.create(topic, queues=4)
         async with (
             asyncio.TaskGroup() as tasks,
@@ -157,9 +161,11 @@ async def run(url: str, folder: Path) -> bool:
 
 def main() -> int:
     """Run in a folder of its own."""
-    url = sys.argv[1] if len(sys.argv) > 1 else "rmq://127.0.0.1:9876"
     with tempfile.TemporaryDirectory() as folder:
-        return 0 if asyncio.run(run(url, Path(folder))) else 1
+        try:
+            return 0 if asyncio.run(run(Path(folder))) else 1
+        except roquet.RoquetError as error:
+            sys.exit(f"order_pipeline: {error}; is a cluster running? try: roquet dev")
 
 
 if __name__ == "__main__":

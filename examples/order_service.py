@@ -6,7 +6,7 @@
 `GET /orders/{id}` says whether that has happened. At SIGTERM the service takes no more requests,
 bills what it has in hand, commits, leaves its group and ends.
 
-`ROQUET_URL` says where the cluster is: `rmq://127.0.0.1:9876` unless set.
+`NAMESRV_ADDR` says where the cluster is: 127.0.0.1:9876 unless set.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 import roquet
 
-URL = os.environ.get("ROQUET_URL", "rmq://127.0.0.1:9876")
+NAME_SERVERS = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
 TOPIC, PRODUCERS, CONSUMERS = "orders", "order-service", "order-billing"
 DRAIN_S = 10.0
 ID = r"^[A-Za-z0-9-]{1,64}$"
@@ -77,7 +77,7 @@ async def lifespan(application: FastAPI) -> AsyncIterator[None]:
     """Connect, consume while requests are served, and end in good order."""
     billing = Billing()
     async with (
-        roquet.connect(URL) as mq,
+        roquet.connect(NAME_SERVERS) as mq,
         mq.producer(PRODUCERS) as producer,
         mq.consumer(CONSUMERS, TOPIC, start="earliest") as consumer,
     ):

@@ -5,17 +5,26 @@
 # `python examples/order_totals.py` runs them in turn. It reads the topic that `order_service.py`
 # fills, `orders`: JSON with `id`, `item` and `count`.
 #
-# `ROQUET_NAME_SERVERS` says where the cluster is, `NOTEBOOK_OUT` where tables go.
+# `NAMESRV_ADDR` says where the cluster is (127.0.0.1:9876), `NOTEBOOK_OUT` where tables go.
 
 # %%
 import os
+import sys
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-names = os.environ.get("ROQUET_NAME_SERVERS", "127.0.0.1:9876")
+import roquet.sync
+
+names = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
 out = Path(os.environ.get("NOTEBOOK_OUT", "."))
+try:
+    # Spark would report a missing cluster or topic on many lines.
+    with roquet.sync.connect(names) as mq:
+        mq.admin().topics.route("orders")
+except roquet.RoquetError as error:
+    sys.exit(f"order_totals: {error}; is a cluster running? try: roquet dev")
 spark = SparkSession.builder.appName("order totals").getOrCreate()
 where = {"nameServers": names, "subscribe": "orders"}
 

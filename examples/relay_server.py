@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import contextlib
 import signal
+import sys
 
 import roquet
 from roquet.relay.client import InnerServer, Packet
@@ -69,4 +70,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except roquet.RoquetError as error:  # its port is taken, say
+        sys.exit(f"relay_server: {error}")

@@ -5,7 +5,7 @@
 # DataFrame, and the DataFrame two plots. Open this file as a notebook (Jupyter with jupytext, VS
 # Code), or run it.
 #
-# `ROQUET_NAME_SERVERS` says where the cluster is, `NOTEBOOK_OUT` where the plot is saved.
+# `NAMESRV_ADDR` says where the cluster is, `NOTEBOOK_OUT` where the plot is saved.
 
 # %%
 import os
@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 spark = SparkSession.builder.getOrCreate()
-names = os.environ.get("ROQUET_NAME_SERVERS", "127.0.0.1:9876")
+names = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
 out = Path(os.environ.get("NOTEBOOK_OUT", "."))
 
 # %% [markdown]

@@ -5,7 +5,7 @@
 # plots them; run the job from cron (`roquet pipeline run lag --samples 1`) and the same cells show
 # months.
 #
-# `ROQUET_NAME_SERVERS` says where the cluster is, `NOTEBOOK_OUT` where tables and plot go.
+# `NAMESRV_ADDR` says where the cluster is, `NOTEBOOK_OUT` where tables and plot go.
 
 # %%
 import os
@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 from roquet.spark.jobs import lag
 
 spark = SparkSession.builder.getOrCreate()
-names = os.environ.get("ROQUET_NAME_SERVERS", "127.0.0.1:9876")
+names = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
 out = Path(os.environ.get("NOTEBOOK_OUT", "."))
 
 # %% [markdown]

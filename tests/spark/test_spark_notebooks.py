@@ -36,7 +36,7 @@ def cells(
 ) -> Iterator[Any]:
     """Return what runs a notebook and gives its names back; it finds the session by itself."""
     assert spark.getActiveSession() is not None
-    monkeypatch.setenv("ROQUET_NAME_SERVERS", running.name_servers)
+    monkeypatch.setenv("NAMESRV_ADDR", running.name_servers)
     monkeypatch.setenv("NOTEBOOK_OUT", str(tmp_path))
     mpl.use("Agg")
 
@@ -101,7 +101,7 @@ def test_totals_of_the_example_count_an_order_once_and_its_stream_goes_on(
     alone = type(running)(tmp_path / "cluster")
     alone.start()
     try:
-        monkeypatch.setenv("ROQUET_NAME_SERVERS", alone.name_servers)
+        monkeypatch.setenv("NAMESRV_ADDR", alone.name_servers)
         monkeypatch.setenv("NOTEBOOK_OUT", str(tmp_path))
         path = ROOT / "examples/order_totals.py"
         code = compile(path.read_text(), str(path), "exec")

@@ -7,6 +7,7 @@ import http.client
 import http.server
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -41,12 +42,13 @@ class Program:
         self.lines: list[str] = []
         self.errors = home / f"{len(list(home.iterdir()))}.errors"
         with self.errors.open("wb") as errors:
+            names = url.removeprefix("rmq://")
             self._child = subprocess.Popen(
                 [sys.executable, "-u", *words],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=EXAMPLES.parent,
-                env={**environment(home), "ROQUET_URL": url},
+                env={**environment(home), **({"NAMESRV_ADDR": names} if names else {})},
                 text=True,
             )
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -161,7 +163,7 @@ def test_order_service_says_that_an_order_was_not_stored(tmp_path: Path) -> None
 def test_order_pipeline_bills_each_order_of_the_database_once(
     broker: Broker, tmp_path: Path
 ) -> None:
-    program = Program(tmp_path, "examples/order_pipeline.py", broker.url)
+    program = Program(tmp_path, "examples/order_pipeline.py", url=broker.url)
     assert program.end(None) == 0, (program.lines, program.errors.read_text())
     printed = "\n".join(program.lines)
     assert "shop: the broker asks for torn: written" in printed
@@ -171,6 +173,44 @@ def test_order_pipeline_bills_each_order_of_the_database_once(
         "billed ['plain', 'slow', 'torn', 'typed'] of ['plain', 'slow', 'torn', 'typed']"
     )
     assert "declined billed" not in printed
+
+
+@pytest.mark.parametrize("name", ["order_pipeline", "order_totals"])
+def test_example_without_a_cluster_ends_in_one_line(tmp_path: Path, name: str) -> None:
+    program = Program(tmp_path, f"examples/{name}.py", url="127.0.0.1:1")
+    assert program.end(None) == 1
+    (line,) = program.errors.read_text().splitlines()
+    assert line.startswith(f"{name}: no name server answers: 127.0.0.1:1: ")
+    assert line.endswith("try: roquet dev")
+
+
+def test_order_service_without_a_cluster_answers_and_stops_without_a_traceback(
+    tmp_path: Path,
+) -> None:
+    program, port = service(tmp_path, "127.0.0.1:1")
+    try:
+        assert ask(port, "POST", "/orders", ORDER)[0] == 503
+    finally:
+        assert program.end() == -signal.SIGTERM
+    assert "Traceback" not in program.errors.read_text()
+
+
+def test_relay_server_whose_port_is_taken_ends_in_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = str(taken.getsockname()[1])
+        words = ("--id", "1", "--type", "1", "--port", number)
+        program = Program(tmp_path, "examples/relay_server.py", *words)
+        assert program.end(None) == 1
+    (line,) = program.errors.read_text().splitlines()
+    assert line.startswith("relay_server: ")
+    assert number in line
+
+
+def test_examples_take_the_address_of_the_cluster_in_one_way() -> None:
+    for file in [*EXAMPLES.glob("order_*.py"), *(EXAMPLES.parent / "docs/notebooks").glob("*.py")]:
+        text = file.read_text()
+        assert 'os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")' in text, file
+        assert "sys.argv" not in text, file
 
 
 @pytest.mark.timeout(120)

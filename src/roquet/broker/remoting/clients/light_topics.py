@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from roquet.acl.needs import subscribe
 from roquet.broker.api.pop import (
     Action,
     LightPopRequest,
@@ -23,6 +22,7 @@ from roquet.broker.remoting.bodies import body_of
 from roquet.broker.remoting.clients.waiting_pops import (
     WokenPop,
     may_still,
+    pledge,
     unheld_code,
     waiting_request,
 )
@@ -115,9 +115,7 @@ class LightPopAdapter:
             born_ms=header.born_time or self._clock.now_ms(),
             attempt_id=None if attempt is None else attempt[:ATTEMPT_LENGTH_MAX],
             may_read=self._readers.of(request),
-            check_waiting=self._readers.pledge(
-                request, subscribe(header.topic, header.consumer_group)
-            ),
+            check_waiting=pledge(self._readers, request, header),
         )
         return await self._answer(request, wanted)
 

@@ -311,13 +311,16 @@ def _write_made(value: Made, out: Any, indent: str | None, depth: int) -> None:
     for name in value.names():
         out(f"{before}{_quote(name)}:")
         row = value.make(value.source[name])
-        if is_object(row) and (text := _numbers(row, deeper)) is not None:
+        is_table = is_object(row)
+        if is_table and (text := _numbers(row, deeper)) is not None:
             out(text)
-        elif deeper is None:
-            out(java(row).decode())
+        elif deeper is None and _is_plain(row, DEPTH_MAX):
+            out(_plain_encoder.encode(row).decode())
         else:
+            # One text a row: a list of all parts of a large table is long.
             parts: list[str] = []
-            _write(row, parts.append, deeper, depth - 1)
+            write = _write_fields if is_table else _write
+            write(row, parts.append, deeper, depth - 1)
             out("".join(parts))
         before = "," if deeper is None else "," + deeper
     out("{}" if not value.source else "}" if indent is None else indent + "}")
@@ -326,7 +329,11 @@ def _write_made(value: Made, out: Any, indent: str | None, depth: int) -> None:
 def _write_dict(value: Mapping[Any, Any], out: Any, indent: str | None, depth: int) -> None:
     if (text := _numbers(value, indent)) is not None:
         out(text)
-        return
+    else:
+        _write_fields(value, out, indent, depth)
+
+
+def _write_fields(value: Mapping[Any, Any], out: Any, indent: str | None, depth: int) -> None:
     items = sorted(((k, v) for k, v in value.items() if v is not None), key=_sort_key)
     deeper = None if indent is None else indent + "\t"
     out("{")

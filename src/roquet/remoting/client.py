@@ -202,6 +202,23 @@ class Client:
         """Return the cached connection to `host:port`, made when there is none."""
         return await self._connected(address, timeout_s)
 
+    async def dial(self, address: str, timeout_s: float = 3.0) -> Peer:
+        """Return a new connection to `host:port`, for the caller alone, who closes it.
+
+        It is kept within the limits of this client and closed with it; `handlers` and `on_close`
+        tell it from others by its key. Raises Unreachable, UsageError when `address` is none.
+        """
+        if self._stopped:
+            raise Unreachable("the client is stopped")
+        host, port = split_address(address)
+        try:
+            async with asyncio.timeout(min(timeout_s, self._config.connect_s)):
+                return await self._connect(host, port, address)
+        except TimeoutError:
+            raise Unreachable(f"{address} did not accept a connection in time") from None
+        except OSError as error:
+            raise why_not_connected(address, error, uses_tls=self._tls is not None) from error
+
     def disconnect(self, address: str) -> None:
         """Close the connection to `host:port` if there is one; the next call makes a new one."""
         slot = self._slots.get(address)

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 OnAnswer = Callable[["Command", "Command", int, bool], None]
 """Hears of a request, its answer, when it was received (ms), and whether it had been held."""
 
-_KNOWS_GO_AWAY = 475
+KNOWS_GO_AWAY = 475
 """Clients above this version (V5_3_1) go elsewhere when they are told to (spec: wire §2)."""
 _SHORT_S = 30
 """Seconds after running out of descriptors in which silent connections have to speak soon."""
@@ -400,7 +400,7 @@ class Server:
         # What wants no answer, such as offsets, cannot be sent again elsewhere.
         if not self._stopping or command.is_one_way:
             self._router.dispatch(request)
-        elif command.version > _KNOWS_GO_AWAY:
+        elif command.version > KNOWS_GO_AWAY:
             request.reply(reply_to(command, ResponseCode.GO_AWAY, remark="please go away"))
             self._done(request)
         elif self._refuses:

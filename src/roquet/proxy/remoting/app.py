@@ -1,0 +1,138 @@
+"""The remoting port put together: which parts there are, and in what order."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import TYPE_CHECKING
+
+from roquet.broker.config import own_ip
+from roquet.client._cluster.name_servers import NameServers
+from roquet.proxy.remoting.broker_requests import BrokerRequests
+from roquet.proxy.remoting.brokers import Brokers, TopicTypes
+from roquet.proxy.remoting.clients import ClientRequests
+from roquet.proxy.remoting.forwarding import ForwardedRequests, Forwarder
+from roquet.proxy.remoting.limits import CONNECT_S, body_max
+from roquet.proxy.remoting.routes import Routes
+from roquet.proxy.remoting.sessions import Sessions
+from roquet.remoting.client import Client, ClientConfig
+from roquet.remoting.router import Router
+from roquet.remoting.server import Server, ServerConfig
+from roquet.remoting.tls import RELOAD_S, ServerTls, TlsConfig, client_tls
+from roquet.service.lanes import Lanes
+from roquet.service.lifecycle import App, Part, Timer
+
+if TYPE_CHECKING:
+    from roquet.acl.credentials import Credentials
+    from roquet.base.clock import Clock
+    from roquet.proxy.remoting.limits import RemotingLimits
+    from roquet.remoting.router import Peer
+    from roquet.service.metrics import Metrics
+
+ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104  (compared with)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RemotingProxy:
+    """A port that is built but not started: enter `app` to run it."""
+
+    app: App
+    server: Server
+    sessions: Sessions
+    forwarded: ForwardedRequests
+    lanes: Lanes
+
+    def watch(self, metrics: Metrics) -> None:
+        """Show the port's figures on a page of metrics."""
+        sessions, server, forwarded = self.sessions, self.server, self.forwarded
+        for name, text, read in (
+            ("connections", "Connections", lambda: float(server.connections)),
+            ("clients", "Clients that have asked for something", lambda: float(len(sessions))),
+            ("held", "Pulls and pops that wait for a broker", lambda: float(forwarded.held)),
+            (
+                "broker_connections",
+                "Connections to brokers",
+                lambda: float(sessions.connections),
+            ),
+        ):
+            metrics.watch(f"remoting_proxy_{name}", f"{text} of the proxy's remoting port", read)
+
+
+def build(
+    rules: RemotingLimits,
+    *,
+    host: str,
+    name_servers: tuple[str, ...],
+    clock: Clock,
+    tls: TlsConfig | None = None,
+    credentials: Credentials | None = None,
+    rng: random.Random | None = None,
+) -> RemotingProxy:
+    """Wire the port. Nothing is opened before the app is entered.
+
+    `credentials` sign what the proxy asks for itself: where brokers are, and the types of topics.
+    What clients ask is never signed by the proxy. Raises UsageError for TLS that cannot be.
+    """
+    rng = rng or random.Random()  # noqa: S311  (spreads load, guards nothing)
+    tls = tls or TlsConfig()
+    port_tls = ServerTls(tls, clock)
+    outgoing = client_tls(tls.options(), clock)
+    sign = None if credentials is None else credentials.sign
+    own = Client(clock=clock, config=ClientConfig(connect_s=CONNECT_S), tls=outgoing, sign=sign)
+    sessions = Sessions(rules.broker_connections_max)
+    passing = Client(
+        clock=clock,
+        config=ClientConfig(connect_s=CONNECT_S, handlers_at_once=1_000),
+        handlers=BrokerRequests(sessions.owner).routes(),
+        on_close=sessions.connection_closed,
+        tls=outgoing,
+    )
+    sessions.dial = passing.dial
+    brokers = Brokers(NameServers(own, name_servers, rng), clock)
+    types = TopicTypes(brokers, own, clock)
+    forwarder = Forwarder(sessions, brokers)
+    forwarded = ForwardedRequests(sessions, forwarder, types, rules, clock)
+    clients = ClientRequests(sessions, brokers, forwarder)
+    access = rules.access_address or (own_ip() if host in ANY_ADDRESS else host)
+    shown = f"[{access}]" if ":" in access and not access.startswith("[") else access
+    routes = Routes(
+        NameServers(passing, name_servers, rng),
+        brokers,
+        sessions,
+        lambda: f"{shown}:{server.port}",
+        clock,
+    )
+
+    def closed(peer: Peer) -> None:
+        sessions.client_closed(peer)
+        clients.client_closed(peer.key)
+
+    lanes = Lanes(tuple(rules.lanes()), clock)
+    table = [*routes.routes(), *clients.routes(), *forwarded.routes()]
+    server = Server(
+        host=host,
+        port=rules.port,
+        router=Router(table, None, lanes, clock, body_max=body_max),
+        clock=clock,
+        config=ServerConfig(
+            connections_max=rules.connections_max,
+            connections_per_address_max=rules.address_connections_max,
+        ),
+        on_close=closed,
+        tls=port_tls,
+    )
+    parts = [
+        Part("calls of the proxy", own),
+        Part("connections to brokers", passing),
+        Part("brokers", brokers),
+        Part("types of topics", types),
+        Part("routes", routes),
+        Part("lanes", lanes, timers=(Timer("refuse late requests", lanes.refuse_old, 1.0, 1.0),)),
+        Part("remoting port", server, needs=("lanes",)),
+        # Stopped first: the port need not wait for what brokers hold.
+        Part("held requests", forwarded),
+    ]
+    if port_tls.is_on:
+        watch = Timer("reload certificates", port_tls.reload, RELOAD_S, RELOAD_S)
+        parts.insert(0, Part("tls", port_tls, timers=(watch,)))
+    return RemotingProxy(App(parts, clock), server, sessions, forwarded, lanes)

@@ -22,7 +22,7 @@ from roquet.remoting.router import Request, Route
 from roquet.testing.cluster import pull_command, send_command
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from roquet.acl.credentials import Credentials
     from roquet.model.route import TopicRoute
@@ -50,7 +50,7 @@ async def proxy(
     credentials: Credentials | None = None,
     tls: TlsConfig | None = None,
     **changes: str,
-) -> AsyncIterator[RemotingProxy]:
+) -> AsyncGenerator[RemotingProxy]:
     """Run the port for the length of a block; `changes` are settings under Java's names."""
     given = {"remotingListenPort": "0", **changes}
     rules, report = load(RemotingLimits, given, {}, {})
@@ -121,7 +121,7 @@ async def proxy_client(
     address: str | RemotingProxy,
     answer: Callable[[Request], Command | None] | None = None,
     sign: Callable[[Command], Command] | None = None,
-) -> AsyncIterator[ProxyClient]:
+) -> AsyncGenerator[ProxyClient]:
     """Connect to a port; `answer` answers what brokers ask."""
     asked: list[Command] = []
 

@@ -361,7 +361,7 @@ def settled(config: BrokerConfig, *, from_file: bool) -> BrokerConfig:
     if config.address_server.enabled and not config.registration.name_servers:
         AddressLookup.check(config.address_server.url)
     bind = config.server.bind_address or ("0.0.0.0" if from_file else "127.0.0.1")  # noqa: S104
-    ip = identity.ip1 or (_own_ip() if bind in {"0.0.0.0", "::"} else bind)  # noqa: S104
+    ip = identity.ip1 or (own_ip() if bind in {"0.0.0.0", "::"} else bind)  # noqa: S104
     if _ip_fault(ip) is not None:
         raise UsageError(f"brokerIP1 has to be set: bindAddress {bind!r} is no IP address")
     return dataclasses.replace(
@@ -380,7 +380,7 @@ def _with_memory_percent(store: StoreConfig, *, is_slave: bool) -> StoreConfig:
     return dataclasses.replace(store, memory_percent=30 if is_slave else 40)
 
 
-def _own_ip() -> str:
+def own_ip() -> str:
     """Return the address this machine would be reached at; nothing is sent for it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

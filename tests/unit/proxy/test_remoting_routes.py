@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from remoting_harness import on_loop, until
-from remoting_proxy_harness import proxy, proxy_client
+from remoting_proxy_harness import proxy, proxy_client, until_so
 from roquet.model.route import BrokerData, QueueData, TopicRoute
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import FLAG_ONE_WAY, Command
@@ -59,8 +59,11 @@ async def _both_brokers(folder: Path) -> None:
             }
             for name in ("broker-a", "broker-b"):
                 assert (await client.send(TOPIC, name)).code == 0
-                found = await client.pull(TOPIC, 1, name)
-                assert (found.code, b"hello" in found.body) == (0, True)
+
+                async def received(broker: str = name) -> bool:
+                    return b"hello" in (await client.pull(TOPIC, 1, broker)).body
+
+                await until_so(received)
         for broker in it.brokers:
             assert broker.store.max_offset(TOPIC, 0) == 2
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from auth_harness import ANN, INNER, STRANGER, entry, guarded
 from interop_world import issue_certificate
 from remoting_harness import on_loop, until
-from remoting_proxy_harness import proxy, proxy_client
+from remoting_proxy_harness import proxy, proxy_client, until_so
 from roquet.base.clock import SystemClock
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.remoting.client import Client
 from roquet.remoting.tls import TlsConfig, TlsOptions, client_tls
 from roquet.testing.cluster import cluster, running_name_server, send_command
-from unit.auth.test_auth_servers import ANN, INNER, STRANGER, entry, guarded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,8 +39,11 @@ async def _judged(folder: Path) -> None:
         assert {it.broker_name for it in (await ann.route(TOPIC)).brokers} == {"broker-a"}
         assert (await ann.beat("ann@1", "readers", TOPIC)).code == 0
         assert (await ann.send(TOPIC)).code == 0
-        found = await ann.pull(TOPIC)
-        assert (found.code, b"made" in found.body) == (0, True)
+
+        async def received() -> bool:
+            return b"made" in (await ann.pull(TOPIC)).body
+
+        await until_so(received)
         assert await ann.members("readers") == ["ann@1"]
         for refused in (
             await ann.send("Other"),

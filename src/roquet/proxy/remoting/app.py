@@ -93,8 +93,7 @@ def build(
     forwarder = Forwarder(sessions, brokers)
     forwarded = ForwardedRequests(sessions, forwarder, types, rules, clock)
     clients = ClientRequests(sessions, brokers, forwarder)
-    access = rules.access_address or (own_ip() if host in ANY_ADDRESS else host)
-    shown = f"[{access}]" if ":" in access and not access.startswith("[") else access
+    shown = _shown(rules, host)
     routes = Routes(
         NameServers(passing, name_servers, rng),
         brokers,
@@ -109,30 +108,51 @@ def build(
 
     lanes = Lanes(tuple(rules.lanes()), clock)
     table = [*routes.routes(), *clients.routes(), *forwarded.routes()]
+    router = Router(table, None, lanes, clock, body_max=body_max)
     server = Server(
         host=host,
         port=rules.port,
-        router=Router(table, None, lanes, clock, body_max=body_max),
+        router=router,
         clock=clock,
-        config=ServerConfig(
-            connections_max=rules.connections_max,
-            connections_per_address_max=rules.address_connections_max,
-        ),
+        config=_server_config(rules),
         on_close=closed,
         tls=port_tls,
     )
     parts = [
+        *_tls_parts(port_tls),
         Part("calls of the proxy", own),
         Part("connections to brokers", passing),
         Part("brokers", brokers),
         Part("types of topics", types),
         Part("routes", routes),
-        Part("lanes", lanes, timers=(Timer("refuse late requests", lanes.refuse_old, 1.0, 1.0),)),
+        *_port_parts(lanes, server, forwarded),
+    ]
+    return RemotingProxy(App(parts, clock), server, sessions, forwarded, lanes)
+
+
+def _server_config(rules: RemotingLimits) -> ServerConfig:
+    return ServerConfig(
+        connections_max=rules.connections_max,
+        connections_per_address_max=rules.address_connections_max,
+    )
+
+
+def _tls_parts(tls: ServerTls) -> list[Part]:
+    watch = Timer("reload certificates", tls.reload, RELOAD_S, RELOAD_S)
+    return [Part("tls of remoting", tls, timers=(watch,))] if tls.is_on else []
+
+
+def _port_parts(lanes: Lanes, server: Server, forwarded: ForwardedRequests) -> list[Part]:
+    late = Timer("refuse late requests", lanes.refuse_old, 1.0, 1.0)
+    return [
+        Part("lanes", lanes, timers=(late,)),
         Part("remoting port", server, needs=("lanes",)),
         # Stopped first: the port need not wait for what brokers hold.
         Part("held requests", forwarded),
     ]
-    if port_tls.is_on:
-        watch = Timer("reload certificates", port_tls.reload, RELOAD_S, RELOAD_S)
-        parts.insert(0, Part("tls", port_tls, timers=(watch,)))
-    return RemotingProxy(App(parts, clock), server, sessions, forwarded, lanes)
+
+
+def _shown(rules: RemotingLimits, host: str) -> str:
+    """Return the address that routes name, in brackets if it is one of IPv6."""
+    address = rules.access_address or (own_ip() if host in ANY_ADDRESS else host)
+    return f"[{address}]" if ":" in address and not address.startswith("[") else address

@@ -66,7 +66,7 @@ async def fill(mq: roquet.MQ, count: int) -> None:
         queue = MessageQueue("orders", "broker-a", 0)
         await producer.send_batch("orders", [Message("orders", b"x")] * count, queue=queue)
     # The messages of a batch reach their queue one after the other.
-    while (await mq.admin().topics.offsets("orders"))[queue].max_offset < count:
+    while (await mq.admin().topics.offsets("orders"))[queue].max_offset < count:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
 

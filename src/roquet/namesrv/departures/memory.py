@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from roquet.base.durable import replace_file
 from roquet.namesrv.departures.departed import NAMES_MAX, TOPICS_MAX, Served
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
     from roquet.namesrv.config import Settings
-    from roquet.namesrv.table import RouteTable
+    from roquet.namesrv.departures.departed import DepartedBrokers
 
 log = logging.getLogger(__name__)
 
@@ -47,10 +47,23 @@ def file_name(port: int) -> str:
     return f"departedBrokers-{port}.json"
 
 
+class Table(Protocol):
+    """Has who is there and who left."""
+
+    @property
+    def departed(self) -> DepartedBrokers:
+        """Those who left."""
+        ...
+
+    def served(self) -> dict[str, Served]:
+        """Return what each broker that is there serves."""
+        ...
+
+
 class Memory:
     """Keeps the table of those who left in a file. It fails no start, stop or request."""
 
-    def __init__(self, path: Path, table: RouteTable, settings: Settings, clock: Clock) -> None:
+    def __init__(self, path: Path, table: Table, settings: Settings, clock: Clock) -> None:
         """Name the file; `start` reads it."""
         self._path = path
         self._table = table

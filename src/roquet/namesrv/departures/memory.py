@@ -18,11 +18,10 @@ from roquet.base.durable import replace_file
 from roquet.namesrv.departures.departed import NAMES_MAX, TOPICS_MAX, Served
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from roquet.base.clock import Clock
-    from roquet.namesrv.config import Settings
     from roquet.namesrv.departures.departed import DepartedBrokers
 
 log = logging.getLogger(__name__)
@@ -63,17 +62,17 @@ class Table(Protocol):
 class Memory:
     """Keeps the table of those who left in a file. It fails no start, stop or request."""
 
-    def __init__(self, path: Path, table: Table, settings: Settings, clock: Clock) -> None:
+    def __init__(self, path: Path, table: Table, keep_ms: Callable[[], int], clock: Clock) -> None:
         """Name the file; `start` reads it."""
         self._path = path
         self._table = table
-        self._settings = settings
+        self._keep_ms = keep_ms
         self._clock = clock
         self._written: bytes | None = None
 
     async def start(self) -> None:
         """Remember who was there when an earlier process ended."""
-        if not self._settings.now.departed_keep_ms:
+        if not self._keep_ms():
             return
         try:
             known = await asyncio.to_thread(read, self._path)
@@ -84,7 +83,7 @@ class Memory:
         for name, (left_ms, served) in sorted(known.items(), key=lambda it: it[1][0]):
             ago_ms = max(0, now_ms - left_ms)
             self._table.departed.add({name: served}, steady_ms - ago_ms)
-        self._table.departed.expire(steady_ms - self._settings.now.departed_keep_ms)
+        self._table.departed.expire(steady_ms - self._keep_ms())
         names = sorted(self._table.departed.everyone())
         if names:
             log.info(
@@ -101,7 +100,7 @@ class Memory:
 
     async def write(self) -> None:
         """Write the file if it would be another one. A disk that refuses is logged."""
-        if not self._settings.now.departed_keep_ms:
+        if not self._keep_ms():
             return
         now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
         found: Remembered = {

@@ -349,6 +349,8 @@ class TimerWheel:
         """Waiting messages due before each bound and not before the last one, milliseconds from now, ascending."""
     def metrics(self) -> list[tuple[str, int, int]]:
         """Waiting messages: (topic, count, time of the last change in Unix milliseconds)."""
+    def traffic(self) -> list[tuple[str, int, int, list[int], int]]:
+        """What entered and left for each topic since the start: (topic, entered, stored where it was meant for, entered by class of delay, sum of the delays in seconds). The classes end at 60, 600, 3,600, 43,200, 86,400 and 259,200 s; the last has no bound."""
     def set_metrics(self, rows: Sequence[tuple[str, int, int]]) -> None:
         """Take over waiting messages by topic from the last run; a wheel that was made anew counts its own."""
     def recount(self, below: int) -> list[tuple[str, int, int]] | None:

@@ -21,6 +21,48 @@ const SLICE: usize = 16_384;
 const TRIES: usize = 600;
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Upper bounds of the classes of delays, seconds (`rocketmq_delay_message_latency`).
+pub const DELAYS_S: [i64; 6] = [60, 600, 3600, 43_200, 86_400, 259_200];
+/// Topics whose traffic is counted; more are not.
+const TRAFFIC_TOPICS: usize = 10_000;
+
+/// What entered the wheel for a topic and left it, since the start.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct TopicTraffic {
+    /// Messages that entered the wheel or were due at once, each once.
+    pub enqueued: u64,
+    /// Messages stored in the topic.
+    pub fired: u64,
+    /// Messages that entered, by the class of their delay; the last class has no bound.
+    pub delays: [u64; DELAYS_S.len() + 1],
+    /// Sum of these delays: from birth until due, seconds.
+    pub delay_s: i64,
+}
+
+impl TopicTraffic {
+    /// Counts a message that enters.
+    pub(super) fn enters(&mut self, delay_ms: i64) {
+        let delay_s = delay_ms.max(0) / 1000;
+        self.enqueued += 1;
+        self.delays[DELAYS_S.partition_point(|bound| *bound < delay_s)] += 1;
+        self.delay_s = self.delay_s.saturating_add(delay_s);
+    }
+}
+
+/// The traffic of a message's topic; None when too many topics are counted already.
+pub(super) fn traffic<'a>(state: &'a mut State, properties: &[u8]) -> Option<&'a mut TopicTraffic> {
+    let topic = std::str::from_utf8(find(properties, REAL_TOPIC)?).ok()?;
+    if !state.traffic.contains_key(topic) {
+        if state.traffic.len() >= TRAFFIC_TOPICS {
+            return None;
+        }
+        state
+            .traffic
+            .insert(topic.to_owned(), TopicTraffic::default());
+    }
+    state.traffic.get_mut(topic)
+}
+
 /// One topic whose count was wrong: its name, what it was, and what it is.
 pub type Mended = (String, i64, i64);
 
@@ -91,6 +133,13 @@ fn topic_of(store: &Store, unit: &Unit) -> Option<String> {
 }
 
 impl Timers {
+    /// What entered and left for each topic since the start.
+    pub fn traffic(&self) -> Vec<(String, TopicTraffic)> {
+        let state = hold(&self.state);
+        let rows = state.traffic.iter();
+        rows.map(|(topic, row)| (topic.clone(), *row)).collect()
+    }
+
     /// Takes over waiting messages by topic from the last run; where the start made the wheel anew,
     /// its units are counted instead.
     pub fn set_metrics(&self, rows: Vec<(String, i64, i64)>) {

@@ -1,5 +1,6 @@
 //! From the timer topic into the wheel.
 
+use super::census::traffic;
 use super::unit::Unit;
 use super::{add, fire, snapshot, State, TimerConfig, Timers, TIMER_TOPIC};
 use crate::codec::properties::find;
@@ -17,6 +18,8 @@ pub(super) const OUT_MS: &[u8] = b"TIMER_OUT_MS";
 const DELIVER_MS: &[u8] = b"TIMER_DELIVER_MS";
 /// The key of the message to cancel.
 pub(super) const CANCEL_KEY: &[u8] = b"TIMER_DEL_UNIQKEY";
+/// How many turns a message has made.
+pub(super) const ROLLS: &[u8] = b"TIMER_ROLL_TIMES";
 pub(super) const REAL_TOPIC: &[u8] = b"REAL_TOPIC";
 /// How late a message may enter the wheel and still be taken for one that rolled.
 const LATE_MS: i64 = 3_600_000;
@@ -125,6 +128,7 @@ impl Timers {
             let Some(key) = cancel_key else {
                 let due = fire::Due::at_once(view.physical_offset, view.total_size);
                 late.due.push(due);
+                enters(state, &view, out_ms, offset);
                 return Ok(true);
             };
             // What a late request is to cancel is late itself, in the slot that fires now or next, in
@@ -154,6 +158,9 @@ impl Timers {
         let is_free = |unit: &Unit| is_free(state, &self.config, unit.slot_ms());
         if !units.iter().all(is_free) {
             return Ok(false);
+        }
+        if !cancels {
+            enters(state, &view, out_ms, offset);
         }
         for unit in units {
             file(state, &self.config, unit)?;
@@ -298,6 +305,17 @@ pub(super) fn whole(lease: &Lease) -> Option<RecordView<'_>> {
     match parse(lease, 0, true) {
         Parsed::Record { view, size } if size as usize == lease.len() => Some(view),
         _ => None,
+    }
+}
+
+/// Counts a message as traffic of its topic, unless it was counted before: a further turn has a count
+/// of turns, and what enters once more after damage was there.
+fn enters(state: &mut State, view: &RecordView<'_>, out_ms: i64, offset: i64) {
+    if offset < state.replay_until || find(view.properties, ROLLS).is_some() {
+        return;
+    }
+    if let Some(row) = traffic(state, view.properties) {
+        row.enters(out_ms - view.born_timestamp);
     }
 }
 

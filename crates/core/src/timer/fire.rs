@@ -1,6 +1,7 @@
 //! From the wheel to where messages were meant for.
 
-use super::enqueue::{count, out_ms, timer_record, whole, CANCEL_KEY, OUT_MS, REAL_TOPIC};
+use super::census::traffic;
+use super::enqueue::{count, out_ms, timer_record, whole, CANCEL_KEY, OUT_MS, REAL_TOPIC, ROLLS};
 use super::{add, Eras, Slot, State, TimerConfig, Timers, TIMER_TOPIC};
 use crate::codec::properties::{entries, find, push, UNIQ_KEY};
 use crate::codec::record::{NewRecord, RecordView};
@@ -12,7 +13,6 @@ use std::collections::HashSet;
 const REAL_QUEUE: &[u8] = b"REAL_QID";
 const ENQUEUED_MS: &[u8] = b"TIMER_ENQUEUE_MS";
 const DEQUEUED_MS: &[u8] = b"TIMER_DEQUEUE_MS";
-const ROLLS: &[u8] = b"TIMER_ROLL_TIMES";
 /// Longest properties that a record can have.
 const PROPERTIES_MAX: usize = 32_767;
 /// Messages and bytes appended with one hold of the log's lock, so that senders need not wait long.
@@ -399,7 +399,13 @@ impl Timers {
             &self.counters.fired
         };
         add(counter, 1);
-        if let Some(view) = whole(&copy.lease).filter(|_| !copy.was_late) {
+        let Some(view) = whole(&copy.lease) else {
+            return;
+        };
+        if let Some(row) = traffic(state, view.properties).filter(|_| !copy.rolls) {
+            row.fired += 1;
+        }
+        if !copy.was_late {
             // What its filing added: a request to cancel took one off.
             let cancels = find(view.properties, CANCEL_KEY).is_some();
             count(state, view.properties, if cancels { 1 } else { -1 });

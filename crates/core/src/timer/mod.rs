@@ -31,7 +31,7 @@ mod thread;
 mod unit;
 mod wheel;
 
-pub use census::Mended;
+pub use census::{Mended, TopicTraffic, DELAYS_S};
 pub use checkpoint::{Known, TimerCheckpoint, TimerCheckpointFile, JAVA_SIZE};
 pub use eras::Eras;
 pub use log::TimerLog;
@@ -157,6 +157,7 @@ struct State {
     /// Messages that name times in other steps than these.
     eras: Eras,
     metrics: HashMap<String, (i64, i64)>,
+    traffic: HashMap<String, TopicTraffic>,
     /// Waiting messages by topic as the start counted them, where it made the wheel anew.
     rebuilt: Option<Census>,
     /// When the last snapshot was made, and of how much of the timer log.

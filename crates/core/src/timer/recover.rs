@@ -123,6 +123,7 @@ fn load(
         late: None,
         eras: Eras::default(),
         metrics: HashMap::new(),
+        traffic: HashMap::new(),
         rebuilt: None,
         snapshot: (0, None),
         lags: false,

@@ -17,6 +17,7 @@ use crate::store::Store;
 
 /// (topic, waiting messages, time of the last change in Unix milliseconds).
 type MetricTuple = (String, i64, i64);
+type TrafficTuple = (String, u64, u64, Vec<u64>, i64);
 
 /// Messages of any delay of one store, and the thread that fires them.
 #[pyclass(frozen, module = "roquet.roquet_native")]
@@ -109,6 +110,17 @@ impl TimerWheel {
     /// Waiting messages by topic.
     fn metrics(&self, py: Python<'_>) -> Vec<MetricTuple> {
         py.detach(|| self.core.metrics())
+    }
+
+    /// What entered and left for each topic since the start: (topic, entered, stored where it was
+    /// meant for, entered by class of delay, sum of the delays in seconds).
+    fn traffic(&self, py: Python<'_>) -> Vec<TrafficTuple> {
+        let rows = py.detach(|| self.core.traffic()).into_iter();
+        rows.map(|(topic, row)| {
+            let delays = row.delays.to_vec();
+            (topic, row.enqueued, row.fired, delays, row.delay_s)
+        })
+        .collect()
     }
 
     /// Take over waiting messages by topic from the last run.

@@ -86,7 +86,7 @@ PLANNED: Mapping[str, tuple[str, ...]] = {
     "compacted topics": ("compaction*", "enableCompaction", "maxOffsetMapSize"),
     "batch consume queues": ("mapperFileSizeBatchConsumeQueue", "searchBcqByCacheEnable"),
     "flow control of cold reads": ("*[cC]old*", "dataReadAheadEnable"),
-    "metrics by OTLP and to the log": ("metric*", "enable*Metrics"),
+    "switches of single families of metrics": ("enable*Metrics",),
     "offsets of broadcast groups at the broker": ("*[bB]roadcastOffset*", "broadcast*"),
     "static topics": ("forwardTimeout",),
 }
@@ -289,7 +289,7 @@ AT_START: Mapping[str, tuple[str, ...]] = {
         "maxIndexNum",
         "messageDelayLevel",
         "messageStorePlugIn",
-        "metrics*",
+        "metric*",
         "msgTraceTopicName",
         "traceTopicEnable",
         "register*",

@@ -109,6 +109,28 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "test_every_code.py": {
         "test_306_expired_units_go_and_the_first_offset_rises": ("mappedFileSizeConsumeQueue",),
     },
+    "test_exporting.py": {
+        "test_in_delta_pushes_bring_what_was_added_since_the_last_that_arrived": (
+            "metricsInDelta",
+        ),
+        "test_log_has_a_line_a_number_in_delta_since_the_last": (
+            "metricLoggingExporterIntervalInMills",
+        ),
+        "test_one_call_has_at_most_so_many_data_points": ("metricsExportBatchMaxDataPoints",),
+        "test_page_is_served_where_the_settings_say": ("metricsPromExporterHost",),
+        "test_push_to_a_collector_that_never_answers_ends_in_time": (
+            "metricGrpcExporterIntervalInMills",
+            "metricGrpcExporterTimeOutInMills",
+        ),
+        "test_pushed_metrics_have_java_names_units_kinds_and_labels": (
+            "metricsGrpcExporterHeader",
+            "metricsGrpcExporterTarget",
+        ),
+        "test_rows_beyond_the_limit_are_left_out_and_counted": (
+            "metricsLabel",
+            "metricsOtelCardinalityLimit",
+        ),
+    },
     "test_fast_fail.py": {
         "test_it_can_be_switched_off": ("brokerFastFailureEnable",),
     },

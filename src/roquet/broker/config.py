@@ -36,6 +36,7 @@ from roquet.ha.config import HaConfig
 from roquet.model.topic import READ_WRITE
 from roquet.protocol import names
 from roquet.remoting.tls import TlsConfig, with_tls_file
+from roquet.service.exporting.config import DISABLE, LOG, OTLP, PROM, ExporterConfig
 from roquet.service.http.address_server import AddressLookup, AddressServerConfig
 from roquet.store.plugins import PluginConfig
 from roquet.store.settings import StoreConfig
@@ -245,8 +246,9 @@ class ListenConfig:
     metrics: str = setting(
         "metricsExporterType",
         "DISABLE",
-        "PROM serves /metrics, /livez and /readyz over HTTP.",
-        choices=("DISABLE", "PROM"),
+        "PROM serves /metrics, /livez and /readyz over HTTP, OTLP_GRPC pushes the metrics to a"
+        " collector, LOG writes them to the log.",
+        choices=(DISABLE, PROM, OTLP, LOG),
     )
     metrics_port: int = setting(
         "metricsPromExporterPort", 5557, "Port of that HTTP server.", low=0, high=65535
@@ -274,6 +276,8 @@ class BrokerConfig:
 
     identity: IdentityConfig = dataclasses.field(default_factory=IdentityConfig)
     server: ListenConfig = dataclasses.field(default_factory=ListenConfig)
+    exporter: ExporterConfig = dataclasses.field(default_factory=ExporterConfig)
+    """How metrics leave the process."""
     registration: RegistrationConfig = dataclasses.field(default_factory=RegistrationConfig)
     topics: TopicTableConfig = dataclasses.field(default_factory=TopicTableConfig)
     groups: GroupTableConfig = dataclasses.field(default_factory=GroupTableConfig)

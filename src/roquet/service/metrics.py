@@ -11,15 +11,23 @@ import bisect
 import functools
 import importlib
 import itertools
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
+from roquet.service.families import Family, Row, page_of
 from roquet.service.run_delay import RunDelay
+from roquet.service.slices import in_turns, write_body
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from prometheus_client.metrics_core import Metric
+    from collections.abc import (
+        Awaitable,
+        Generator,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from roquet.service.lanes import Lanes
 
@@ -27,21 +35,48 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Rows = Callable[[], "Iterable[tuple[Sequence[str], float]]"]
 """Returns label values, in the order of the labels, each with its number."""
+ClassRows = Callable[[], "Iterable[tuple[Sequence[str], Sequence[float], float]]"]
+"""Returns label values with the counts of the classes, one more than bounds, and their sum."""
+
 
 _LAG_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 _TICK_S = 0.01
 ROWS_MAX = 10_000
 """Rows of one distribution; names beyond are not counted one by one."""
+FAMILY_ROWS_MAX = 50_000
+"""Rows that are shown of one name, unless settings say otherwise."""
+_SLICE = 64
+"""Rows between two looks at the time."""
+_TURN_S = 0.004
+"""Time after which the loop does others' work."""
 _OVERDUE_S = 0.1
 
 
 class Metrics:
     """The numbers of one process. Names get the prefix `roquet_`, those of RocketMQ `rocketmq_`."""
 
-    def __init__(self, node: Mapping[str, str] | None = None) -> None:
-        """Begin with none. `node` are labels that every number of RocketMQ's carries."""
+    def __init__(
+        self,
+        node: Mapping[str, str] | None = None,
+        more: Mapping[str, str] | None = None,
+        rows_max: int = FAMILY_ROWS_MAX,
+    ) -> None:
+        """Begin with none.
+
+        `node` are labels that every number of RocketMQ's carries, `more` those that every number
+        does. A name has at most `rows_max` rows.
+        """
         self._collectors: dict[str, Collector] = {}
-        self._node = dict(node or {})
+        self._more = dict(more or {})
+        self._node = {**dict(node or {}), **self._more}
+        self._rows_max = rows_max
+        self._left_out: dict[str, float] = {}
+        self._before: list[Callable[[], Awaitable[None]]] = []
+        self._gathering = asyncio.Lock()
+
+    def before(self, refresh: Callable[[], Awaitable[None]]) -> None:
+        """Have `refresh` awaited before numbers are gathered: it may take its time in slices."""
+        self._before.append(refresh)
 
     def standard(
         self, name: str, text: str, labels: Sequence[str], read: Rows, *, counts: bool = False
@@ -71,10 +106,22 @@ class Metrics:
         self._add(name, found)
         return found
 
+    def classes(
+        self,
+        name: str,
+        text: str,
+        labels: Sequence[str],
+        bounds: Sequence[float],
+        read: ClassRows,
+    ) -> None:
+        """Show numbers counted by classes elsewhere under a name of RocketMQ's."""
+        name = f"rocketmq_{name}"
+        self._add(name, _Classes(name, text, (self._node, tuple(labels)), bounds, read))
+
     def histogram(self, name: str, text: str, buckets: Sequence[float]) -> Distribution:
         """Make a distribution without labels, seconds by convention: its only key is `()`."""
         name = f"roquet_{name}"
-        found = Distribution(name, text, ({}, ()), buckets, tuple)
+        found = Distribution(name, text, (self._more, ()), buckets, tuple)
         # Shown from the start, as Prometheus wants numbers without labels to be.
         found.observe((), 0.0, 0)
         self._add(name, found)
@@ -83,7 +130,9 @@ class Metrics:
     def watch(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Make a number that is read when somebody asks."""
         name = f"roquet_{name}"
-        self._add(name, _Standard(name, text, ({}, ()), lambda: [((), read())], counts=False))
+        self._add(
+            name, _Standard(name, text, (self._more, ()), lambda: [((), read())], counts=False)
+        )
 
     def watch_many(
         self,
@@ -100,7 +149,7 @@ class Metrics:
         """
         name = f"roquet_{name}"
         rows = functools.partial(_rows, read)
-        self._add(name, _Standard(name, text, ({}, (label,)), rows, counts=counts))
+        self._add(name, _Standard(name, text, (self._more, (label,)), rows, counts=counts))
 
     def watch_lanes(self, lanes: Lanes) -> None:
         """Show each lane's queue, running jobs and refusals."""
@@ -118,14 +167,63 @@ class Metrics:
             lambda: {lane.config.name: float(lane.head_age_ms()) for lane in lanes.all()},
         )
 
-    def render(self) -> bytes:
-        """Return all numbers as Prometheus text."""
-        from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415
+    async def gather(self) -> list[Family]:
+        """Return the numbers of now, their rows as lists.
 
-        registry = CollectorRegistry(auto_describe=False)
-        for collector in self._collectors.values():
-            registry.register(collector)
-        return generate_latest(registry)
+        The loop has others' work done at least every few milliseconds: a page may be long.
+        """
+        async with self._gathering:
+            for refresh in self._before:
+                await refresh()
+            return await in_turns(self._gathered())
+
+    def _gathered(self) -> Generator[None, None, list[Family]]:
+        found: list[Family] = []
+        begun = time.perf_counter()
+        for collector in list(self._collectors.values()):
+            rows: list[Row] = []
+            family = collector.family()
+            for row in self._some(family):
+                rows.append(row)
+                if not len(rows) % _SLICE and time.perf_counter() - begun > _TURN_S:
+                    yield
+                    begun = time.perf_counter()
+            found.append(family._replace(rows=rows))
+            if time.perf_counter() - begun > _TURN_S:
+                yield
+                begun = time.perf_counter()
+        return [*found, *self._what_is_left_out()]
+
+    async def page(self) -> bytes:
+        """Return all numbers as Prometheus text, made in slices and in a thread."""
+        families = await self.gather()
+        rows = sum(len(cast("list[Row]", family.rows)) for family in families)
+        return await write_body(lambda: page_of(families), rows)
+
+    def render(self) -> bytes:
+        """Return all numbers as Prometheus text at once: for processes with few of them."""
+        for _ in (steps := _Result(self._gathered())):
+            pass
+        return page_of(steps.found)
+
+    def _some(self, family: Family) -> Iterator[Row]:
+        """Yield as many rows of a family as are shown, and count the others."""
+        rows = iter(family.rows)
+        yield from itertools.islice(rows, self._rows_max)
+        if left_out := sum(1 for _ in rows):
+            self._left_out[family.name] = float(left_out)
+        else:
+            self._left_out.pop(family.name, None)
+
+    def _what_is_left_out(self) -> Iterator[Family]:
+        if self._left_out:
+            text = "Rows of a metric beyond metricsOtelCardinalityLimit, not shown this time"
+            rows = [
+                Row((*self._more.values(), name), (count,), 0.0)
+                for name, count in self._left_out.items()
+            ]
+            labels = [*self._more, "metric"]
+            yield Family("roquet_metrics_left_out", text, "gauge", labels, (), rows)
 
     def _add(self, name: str, collector: Collector) -> None:
         if name in self._collectors:
@@ -133,11 +231,22 @@ class Metrics:
         self._collectors[name] = collector
 
 
-class Collector(Protocol):
-    """What a Prometheus registry asks."""
+class _Result:
+    """Goes through steps and keeps what they return."""
 
-    def collect(self) -> Iterable[Metric]:
-        """Yield the numbers of now."""
+    def __init__(self, steps: Generator[None, None, list[Family]]) -> None:
+        self._steps = steps
+        self.found: list[Family] = []
+
+    def __iter__(self) -> Iterator[None]:
+        self.found = yield from self._steps
+
+
+class Collector(Protocol):
+    """What has the numbers of one name."""
+
+    def family(self) -> Family:
+        """Return the numbers of now."""
         ...
 
 
@@ -154,19 +263,43 @@ class _Standard:
         counts: bool,
     ) -> None:
         self._name, self._text, self._read = name, text, read
-        self._node = list(labels[0].values())
+        self._node = tuple(labels[0].values())
         self._labels = [*labels[0], *labels[1]]
-        self._counts = counts
+        self._kind = "counter" if counts else "gauge"
 
-    def collect(self) -> Iterable[Metric]:
-        """Yield the numbers of now."""
-        from prometheus_client import core  # noqa: PLC0415
+    def family(self) -> Family:
+        """Return the numbers of now."""
+        return Family(self._name, self._text, self._kind, self._labels, (), self._rows())
 
-        kind = core.CounterMetricFamily if self._counts else core.GaugeMetricFamily
-        family = kind(self._name, self._text, labels=self._labels)
+    def _rows(self) -> Iterator[Row]:
         for values, number in self._read():
-            family.add_metric([*self._node, *values], number)
-        yield family
+            yield Row((*self._node, *values), (number,), 0.0)
+
+
+class _Classes:
+    """A collector for numbers that were counted by classes elsewhere."""
+
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        labels: tuple[Mapping[str, str], tuple[str, ...]],
+        bounds: Sequence[float],
+        read: ClassRows,
+    ) -> None:
+        self._name, self._text, self._read = name, text, read
+        self._node = tuple(labels[0].values())
+        self._labels = [*labels[0], *labels[1]]
+        self._bounds = tuple(map(float, bounds))
+
+    def family(self) -> Family:
+        """Return the numbers of now."""
+        return Family(self._name, self._text, "histogram", self._labels, self._bounds, self._rows())
+
+    def _rows(self) -> Iterator[Row]:
+        for values, counts, total in self._read():
+            assert len(counts) == len(self._bounds) + 1, "one class has no bound"
+            yield Row((*self._node, *values), counts, total)
 
 
 class Distribution:
@@ -183,7 +316,7 @@ class Distribution:
         self._name, self._text, self._labels_of = name, text, labels_of
         self._node = list(labels[0].values())
         self._labels = [*labels[0], *labels[1]]
-        self._bounds = tuple(bounds)
+        self._bounds = tuple(map(float, bounds))
         self._rows: dict[tuple[str, ...], list[float]] = {}
 
     def observe(self, key: tuple[str, ...], number: float, count: int = 1) -> None:
@@ -216,19 +349,13 @@ class Distribution:
         """Drop what was counted under a key."""
         self._rows.pop(key, None)
 
-    def collect(self) -> Iterable[Metric]:
-        """Yield what a Prometheus registry asks for."""
-        from prometheus_client.core import HistogramMetricFamily  # noqa: PLC0415
-
-        family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
-        # As Java writes them: queries may name a class.
-        names = [*map(repr, self._bounds), "+Inf"]
-        for key, row in self._rows.items():
-            counts = itertools.accumulate(row[:-1])
-            family.add_metric(
-                [*self._node, *self._labels_of(key)], list(zip(names, counts, strict=True)), row[-1]
-            )
-        yield family
+    def family(self) -> Family:
+        """Return the numbers of now."""
+        rows = (
+            Row((*self._node, *self._labels_of(key)), row[:-1], row[-1])
+            for key, row in list(self._rows.items())
+        )
+        return Family(self._name, self._text, "histogram", self._labels, self._bounds, rows)
 
 
 def prepare() -> None:

@@ -261,7 +261,7 @@ def test_the_page_has_what_the_broker_shows_with_type_and_labels(tmp_path: Path)
 def test_the_page_has_what_the_name_server_shows() -> None:
     endpoint = build(Settings(NamesrvConfig(metrics="PROM")), SystemClock()).health
     assert endpoint is not None
-    answer = endpoint.answer(HttpRequest("GET", "/metrics"))
+    answer = asyncio.run(endpoint.answer(HttpRequest("GET", "/metrics")))
     assert (answer.status, answer.kind.startswith("text/plain")) == (200, True)
     shown = {full_name(it): it.type for it in parsed(answer.body).values()}
     assert shown == {name: kind for name, (kind, _) in rows("Name server").items()}

@@ -20,10 +20,10 @@ def test_redelivery_is_shown_by_queue_kind_and_outcome() -> None:
     async def story() -> None:
         world, metrics = PopWorld(), Metrics()
         watch_revive(world.service, metrics)
-        assert 'rocketmq_pop_revive_lag{queue_id="0"}' not in shown(metrics)
+        assert 'rocketmq_pop_revive_lag_milliseconds{queue_id="0"}' not in shown(metrics)
         await world.service.tick()
         before = shown(metrics)
-        assert 'rocketmq_pop_revive_lag{queue_id="0"}' in before
+        assert 'rocketmq_pop_revive_lag_milliseconds{queue_id="0"}' in before
         assert {name for name, number in before.items() if number} == set(), "nothing came yet"
         offsets = [world.send(b"x") for _ in range(3)]
         first = await world.pop(offsets, 5000)
@@ -31,17 +31,15 @@ def test_redelivery_is_shown_by_queue_kind_and_outcome() -> None:
         await world.run(30)
         again = shown(metrics)
         assert len(world.again()) == 2
-        assert (
-            again['rocketmq_pop_revive_out_message_total{queue_id="0",revive_message_type="ck"}']
-            == 1
-        )
-        assert (
-            again['rocketmq_pop_revive_out_message_total{queue_id="0",revive_message_type="ack"}']
-            == 1
-        )
-        assert again['rocketmq_pop_revive_retry_messages_total{put_status="PUT_OK"}'] == 2
-        assert again['rocketmq_pop_revive_lag{queue_id="0"}'] == world.service.lag(0)
-        assert again['rocketmq_pop_revive_latency{queue_id="0"}'] == 0
+        owner = 'consumer_group="g"'
+        out = "rocketmq_pop_revive_out_message_total"
+        for kind in ("CK", "ACK"):
+            labels = f'{owner},queue_id="0",revive_message_type="{kind}",topic="T"'
+            assert again[f"{out}{{{labels}}}"] == 1
+        put = f'{{{owner},put_status="PUT_OK",topic="T"}}'
+        assert again[f"rocketmq_pop_revive_retry_messages_total{put}"] == 2
+        assert again['rocketmq_pop_revive_lag_milliseconds{queue_id="0"}'] == world.service.lag(0)
+        assert again['rocketmq_pop_revive_latency_milliseconds{queue_id="0"}'] == 0
         assert again["roquet_pop_revive_unreadable"] == 0
         counts = world.service.copies.counts
         for at, name in enumerate(("dead", "gone", "failed", "orphans", "re_puts", "given_up"), 1):

@@ -16,6 +16,7 @@ from roquet.broker.services.send.recall import BODY, TAG
 from roquet.broker.services.send.recall import Recalls as RecallService
 from roquet.broker.state import BrokerState
 from roquet.broker.timers import service as module
+from roquet.broker.timers.metrics import watch_timers
 from roquet.broker.timers.rules import PRECISIONS_MS, TimerConfig, TimerConversion, _precision_fault
 from roquet.broker.timers.service import BOUNDS_S, TimerService
 from roquet.protocol import names
@@ -33,6 +34,8 @@ from roquet.testing.clock import FakeClock
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from roquet.store.store import MessageStore
 
 ILLEGAL, CROWDED = PutStatus.WHEEL_TIMER_MSG_ILLEGAL, PutStatus.WHEEL_TIMER_FLOW_CONTROL
 OFF = PutStatus.WHEEL_TIMER_NOT_ENABLE
@@ -378,6 +381,9 @@ class Wheel:
     def checkpoint(self) -> bytes:
         return b"c" * 56
 
+    def traffic(self) -> list[tuple[str, int, int, list[int], int]]:
+        return [("t", 5, 2, [1, 1, 0, 0, 0, 0, 3], 900_000)]
+
     def distribution(self, bounds_ms: list[int]) -> list[int]:
         return [bound // 1000 for bound in bounds_ms]
 
@@ -416,7 +422,7 @@ def test_wheel_that_is_off_tells_nothing(tmp_path: Path, monkeypatch: pytest.Mon
         await it.look()
         assert {float(text) for text in it.runtime().values()} == {0.0}
         metrics = Metrics()
-        it.watch(metrics)
+        watch_timers(it, metrics)
         assert "timer_waiting{" not in metrics.render().decode()
         await it.persist()
         await it.stop()
@@ -469,7 +475,7 @@ def test_counts_of_waiting_messages_are_kept_over_a_restart_and_written_when_the
         assert [(row.topic, row.waiting) for row in first.topics] == [("a", 1), ("b", 2)]
         await it.persist()
         assert TimerMetricsBody.decode(service.file.read_bytes()).version == first.version
-        assert it._waiting() == {"a": 1.0, "b": 2.0}
+        assert it.waiting() == {"a": 1.0, "b": 2.0}
         exported = it.export()
         assert exported is not None
         assert (exported.topics, exported.version) == (first.topics, first.version)
@@ -517,14 +523,21 @@ def test_rates_are_of_a_second_and_never_below_zero(
         await it.look()
         rates = it.runtime()
         assert (rates["timerEnqueueTps"], rates["timerReadBehind"]) == ("0.0", "0")
-        assert it._within() == {str(bound): float(bound) for bound in BOUNDS_S}
+        assert it.within() == {bound: float(bound) for bound in BOUNDS_S}
         service.wheel.rows = [("t", 3, 20)]
         counted = ("enqueued", "fired", "rolled", "cancelled", "unreadable", "refused", "waits")
         service.wheel.figures = {
             name: at for at, name in enumerate((*counted, "broken_chains", "behind"), 1)
         }
         metrics = Metrics()
-        it.watch(metrics)
+        # The first of 9 messages that have not entered was stored 40 ms ago.
+        it._store = cast(
+            "MessageStore",
+            SimpleNamespace(
+                max_offset=lambda *_: 9, store_time=lambda *_: service.clock.now_ms() - 40
+            ),
+        )
+        watch_timers(it, metrics)
         shown = metrics.render().decode().splitlines()
         for at, name in enumerate((*counted, "broken_chains", "enqueue_behind"), 1):
             assert any(
@@ -532,6 +545,20 @@ def test_rates_are_of_a_second_and_never_below_zero(
                 for line in shown
             ), name
         assert 'roquet_timer_waiting{topic="t"} 3.0' in shown
+        where = 'storage_medium="disk",storage_type="local"'
+        of_topic = f'{where},topic="t"'
+        for line in (
+            f"rocketmq_timer_enqueue_total{{{of_topic}}} 5.0",
+            f"rocketmq_timer_dequeue_total{{{of_topic}}} 2.0",
+            f"rocketmq_timing_messages{{{of_topic}}} 3.0",
+            f"rocketmq_timer_enqueue_lag{{{where}}} 9.0",
+            f"rocketmq_timer_enqueue_latency_milliseconds{{{where}}} 40.0",
+            f"rocketmq_timer_dequeue_lag{{{where}}} 3.0",
+            f'rocketmq_timer_message_snapshot{{{where},timer_bound_s="300"}} 300.0',
+            f"rocketmq_delay_message_latency_seconds_sum{{{of_topic}}} 900000.0",
+            f"rocketmq_delay_message_latency_seconds_count{{{of_topic}}} 5.0",
+        ):
+            assert line in shown, line
         assert 'roquet_timer_waiting_within{seconds="300"} 300.0' in shown
 
     asyncio.run(run())

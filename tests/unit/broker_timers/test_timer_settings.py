@@ -129,10 +129,10 @@ async def counted(folder: Path, *, hours_off: int = 0, **given: object) -> int:
         await service.start()
         try:
             await service.check()
-            assert service._waiting() == {"Orders": 9.0}, "so soon after a start"
+            assert service.waiting() == {"Orders": 9.0}, "so soon after a start"
             await clock.advance(71 * 60)
             await service.check()
-            return int(service._waiting()["Orders"])
+            return int(service.waiting()["Orders"])
         finally:
             await service.stop()
 

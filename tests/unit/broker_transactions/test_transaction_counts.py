@@ -34,17 +34,17 @@ def test_counts_of_known_topics_go_on_when_there_is_room_for_no_other(
         for topic in ("a", "b", "c"):
             counts.opened(topic)
             counts.opened(topic)
-            counts.settled(topic, committed=True)
-            counts.settled(topic, committed=False)
+            counts.settled(topic, committed=True, open_ms=0)
+            counts.settled(topic, committed=False, open_ms=0)
     assert counts.open() == {"a": 0, "b": 0}
     assert counts.commits == counts.rollbacks == {"a": 2, "b": 2}
 
 
 def test_counts_of_open_half_messages_never_fall_below_nothing(tmp_path: Path) -> None:
     counts = made(tmp_path)
-    counts.settled("a", committed=True)
+    counts.settled("a", committed=True, open_ms=0)
     counts.opened("a", 3)
-    counts.settled("a", committed=False)
+    counts.settled("a", committed=False, open_ms=0)
     assert counts.open() == {"a": 2}
     counts.reset()
     assert counts.open() == {"a": 0}
@@ -84,8 +84,8 @@ def test_counts_are_shown_under_the_names_of_rocketmq(tmp_path: Path) -> None:
     counts, metrics = made(tmp_path), Metrics()
     counts.watch(metrics)
     counts.opened("a", 3)
-    counts.settled("a", committed=True)
-    counts.settled("b", committed=False)
+    counts.settled("a", committed=True, open_ms=0)
+    counts.settled("b", committed=False, open_ms=0)
     page = metrics.render().decode()
     shown = [line for line in page.splitlines() if "messages" in line and line[0] != "#"]
     assert shown == [

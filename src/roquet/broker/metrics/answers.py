@@ -10,6 +10,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.names import is_system_topic
 from roquet.remoting.connections.fast_ingest import CLASSES_MS
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Answers:
         topics = metrics.distribution(
             "topic_create_execution_time_milliseconds",
             "How long it took to create or change a topic",
-            ("invocation_status",),
+            ("invocation_status", "is_system"),
             CREATE_MS,
         )
         groups = metrics.distribution(
@@ -63,8 +64,12 @@ class Answers:
         self._rpc.observe(_labels(code, answer.code, held, command.is_one_way), took_ms)
         creates = self._creates.get(code)
         if creates is not None:
-            status = ("success" if answer.code == ResponseCode.SUCCESS else "failure",)
-            creates.observe(status, took_ms)
+            status = "success" if answer.code == ResponseCode.SUCCESS else "failure"
+            if code in _OF_TOPICS:
+                topic = (command.ext or {}).get("topic", "")
+                creates.observe((status, "true" if is_system_topic(topic) else "false"), took_ms)
+            else:
+                creates.observe((status,), took_ms)
 
     def called(self, front: str, request: str, code: int, took_ms: float) -> None:
         """Note a call of another front, by the request's name in small letters."""

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from roquet.model.subscription import ConsumeType
 from roquet.protocol import names, versions
+from roquet.protocol.pop import topics as pop_topics
+from roquet.service.slices import in_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     from roquet.base.clock import Clock
     from roquet.broker.clients.registry import Client, Registry
@@ -30,6 +32,10 @@ QUEUES_MAX = 20_000
 TIMES_MAX = 1_000
 """Messages that one answer reads from the log to tell how late a group is."""
 
+SLICE = 100
+"""Pairs of a group and a topic between which everybody else has a turn."""
+SHOWN_MS = 10_000
+"""For so long an answer may show it: a long answer is written in slices."""
 RECENT_MS = 500
 """For so long a look at all groups is good for."""
 
@@ -37,6 +43,7 @@ _PROCESSORS = {
     "send": "send",
     "pull": "pull",
     "lite_pull": "lite_pull",
+    "ack": "ack",
     "query": "query_message",
     "heartbeat": "heartbeat",
     "client_manage": "client_manager",
@@ -103,6 +110,7 @@ class Figures:
         consumer_labels = ("consumer_group", *labels, "consume_mode", "is_system")
         metrics.standard("consumer_connections", "Consumers here", consumer_labels, self._consumers)
         self._watch_progress(metrics)
+        metrics.before(self.refresh)
         self._watch_store(metrics)
 
     def type_of(self, topic: str) -> str:
@@ -194,35 +202,47 @@ class Figures:
         def rows() -> Iterator[Row]:
             for (group, topic), progress in self._recent_progress().items():
                 system = names.is_system_group(group) or names.is_system_topic(topic)
-                labels = (group, topic, _word(names.is_retry(topic)), _word(system))
+                # As with Java, retries of pops are shown with the topic they came from.
+                shown = pop_topics.normal_topic(topic, group) or topic
+                labels = (group, shown, _word(names.is_retry(topic)), _word(system))
                 yield labels, float(read(progress))
 
         return rows
 
     def _recent_progress(self) -> dict[tuple[str, str], Progress]:
         """Return the progress: one look serves all the names of one answer."""
-        now_ms = self._clock.now_ms()
-        if self._looked_ms is None or not 0 <= now_ms - self._looked_ms < RECENT_MS:
-            self._looked_ms = now_ms
-            self._progress = self._look()
+        if not self._is_recent(SHOWN_MS):
+            for _ in self._look():
+                pass
         return self._progress
 
-    def _look(self) -> dict[tuple[str, str], Progress]:
-        """Return the progress of every group in every topic that it has offsets in."""
+    async def refresh(self) -> None:
+        """Look at all groups, in slices."""
+        if not self._is_recent(RECENT_MS):
+            await in_turns(self._look())
+
+    def _is_recent(self, age_ms: int) -> bool:
+        looked_ms = self._looked_ms
+        return looked_ms is not None and 0 <= self._clock.now_ms() - looked_ms < age_ms
+
+    def _look(self) -> Generator[None, None, None]:
+        """Note the progress of every group in every topic that it has offsets in."""
         found: dict[tuple[str, str], Progress] = {}
-        queues = times = self._left_out = 0
+        queues = times = left_out = 0
         topics = self._metadata.topics
-        for topic, group in self._metadata.offsets.pairs():
+        for at, (topic, group) in enumerate(self._metadata.offsets.pairs(), 1):
+            if not at % SLICE:
+                yield
             config = topics.get(topic)
             if config is None:
                 continue
             queues += config.read_queues
             if queues > QUEUES_MAX:
-                self._left_out += config.read_queues
+                left_out += config.read_queues
                 continue
             found[group, topic], looked = self._of_one(group, config, TIMES_MAX - times)
             times += looked
-        return found
+        self._looked_ms, self._progress, self._left_out = self._clock.now_ms(), found, left_out
 
     def _of_one(self, group: str, config: TopicConfig, times: int) -> tuple[Progress, int]:
         """Return a group's progress in a topic, and how many messages were looked at for it."""

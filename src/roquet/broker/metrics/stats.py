@@ -338,8 +338,10 @@ class BrokerStats:
                 yield (topic, group, _word(system), _word(names.is_retry(topic))), number
 
         def dead() -> Iterator[tuple[tuple[str, ...], float]]:
-            for topic, number in self._totals("DLQ_PUT", events=True).items():
-                yield (topic.removeprefix(names.DLQ_PREFIX), topic, "false"), number
+            for key, number in self._totals("SNDBCK2DLQ", events=True).items():
+                topic, _, group = key.partition("@")
+                system = names.is_system_topic(topic) or names.is_system_group(group)
+                yield (group, topic, _word(system)), number
 
         labels = ("topic", "message_type", "is_system")
         for name, text, events in (

@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roquet.store.results import Draft
+from roquet.store.results import Draft, PutStatus
 
 if TYPE_CHECKING:
     from roquet.protocol.pop.records import PopAck, PopCheckpoint
+    from roquet.store.results import PutResult
+
+CHECKPOINTS, ACKS = "CK", "ACK"
+"""Kinds of records, as RocketMQ's metrics name them."""
+
+
+def put_status(result: PutResult) -> str:
+    """Return what became of a record, by Java's name."""
+    return PutStatus(result.status).name
 
 
 def checkpoint_draft(

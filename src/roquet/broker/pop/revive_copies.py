@@ -8,11 +8,13 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from roquet.broker.pop import revive_rules
+from roquet.broker.pop.drafts import put_status
 from roquet.model.topic import READ_WRITE
 from roquet.protocol import names
 from roquet.protocol import properties as props
 from roquet.protocol.pop import topics as pop_topics
 from roquet.service.background import give_way
+from roquet.service.counting import LabelCounts
 from roquet.service.ratelog import RateLog
 from roquet.store.popped import Popped, Target
 from roquet.store.records import offset_in
@@ -66,6 +68,8 @@ class CopyCounts:
     """Checkpoints of topics or groups that are gone."""
     re_puts: int = 0
     given_up: int = 0
+    puts: LabelCounts = dataclasses.field(default_factory=LabelCounts)
+    """Attempts to store messages again, by (outcome, topic, group)."""
 
 
 class _End(NamedTuple):
@@ -284,6 +288,7 @@ class Copies:
         return max(RETRY_QUEUES, 0 if normal is None else normal.write_queues)
 
     def _outcome(self, checkpoint: PopCheckpoint, draft: Draft, result: PutResult) -> Outcome:
+        self.counts.puts.add((put_status(result), *_names(checkpoint)))
         if result.status.is_stored:
             is_dead = names.is_dlq(draft.topic)
             name, group = _names(checkpoint)

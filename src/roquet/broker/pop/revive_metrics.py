@@ -9,9 +9,21 @@ if TYPE_CHECKING:
 
     from roquet.broker.pop.revive import ReviveService
     from roquet.broker.pop.revive_queue import ReviveQueue
+    from roquet.service.counting import LabelCounts
     from roquet.service.metrics import Metrics
 
 _OUTCOMES = ("dead", "gone", "failed", "orphans", "re_puts", "given_up")
+
+
+def watch_puts(puts: LabelCounts, metrics: Metrics) -> None:
+    """Show the attempts to store records in the revive queues."""
+    metrics.standard(
+        "pop_revive_in_message",
+        "Records that were to be stored in the revive queues, by what became of them",
+        ("revive_message_type", "put_status", "topic", "consumer_group"),
+        puts.rows,
+        counts=True,
+    )
 
 
 def watch_revive(service: ReviveService, metrics: Metrics) -> None:
@@ -24,17 +36,18 @@ def watch_revive(service: ReviveService, metrics: Metrics) -> None:
 
     def by_kind() -> Iterable[tuple[Sequence[str], float]]:
         for number, queue in service.queues.items():
-            yield ("ck", str(number)), float(queue.counts.checkpoints)
-            yield ("ack", str(number)), float(queue.counts.acks)
+            for values, count in queue.counts.of_owners.rows():
+                yield (*values, str(number)), count
 
     metrics.standard(
-        "pop_revive_lag",
+        # Java names a unit that is not this number's.
+        "pop_revive_lag_milliseconds",
         "Records of a revive queue that are not settled",
         ("queue_id",),
         lambda: by_queue(lambda number, _: float(service.lag(number))),
     )
     metrics.standard(
-        "pop_revive_latency",
+        "pop_revive_latency_milliseconds",
         "How long the oldest checkpoint of a revive queue is overdue, milliseconds",
         ("queue_id",),
         lambda: by_queue(lambda number, _: float(service.latency_ms(number))),
@@ -42,15 +55,15 @@ def watch_revive(service: ReviveService, metrics: Metrics) -> None:
     metrics.standard(
         "pop_revive_out_message",
         "Records read from the revive queues",
-        ("revive_message_type", "queue_id"),
+        ("revive_message_type", "topic", "consumer_group", "queue_id"),
         by_kind,
         counts=True,
     )
     metrics.standard(
         "pop_revive_retry_messages",
         "Popped messages stored again because they were not acknowledged",
-        ("put_status",),
-        lambda: [(("PUT_OK",), float(service.copies.counts.stored))],
+        ("put_status", "topic", "consumer_group"),
+        service.copies.counts.puts.rows,
         counts=True,
     )
     counts = service.copies.counts

@@ -22,6 +22,7 @@ import collections
 import dataclasses
 from typing import TYPE_CHECKING
 
+from roquet.broker.pop.drafts import ACKS, CHECKPOINTS
 from roquet.broker.pop.stray_acks import StrayAcks
 from roquet.protocol import properties as props
 from roquet.protocol.fastjson import JsonError
@@ -34,6 +35,7 @@ from roquet.protocol.pop.records import (
     has_bit,
     with_bit,
 )
+from roquet.service.counting import LabelCounts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,6 +81,8 @@ class ReviveCounts:
     stray_acks: int = 0
     """Acknowledgements whose checkpoint was not there."""
     unreadable: int = 0
+    of_owners: LabelCounts = dataclasses.field(default_factory=LabelCounts)
+    """The same by (kind, topic, group)."""
 
 
 class ReviveQueue:
@@ -148,6 +152,7 @@ class ReviveQueue:
 
     def _checkpoint(self, checkpoint: PopCheckpoint, offset: int) -> None:
         self.counts.checkpoints += 1
+        self.counts.of_owners.add((CHECKPOINTS, checkpoint.topic or "", checkpoint.group or ""))
         if checkpoint.topic is None or checkpoint.group is None:
             return
         key = checkpoint.merge_key
@@ -167,6 +172,7 @@ class ReviveQueue:
         found = self._by_key.get(key)
         for offset in ack.offsets:
             self.counts.acks += 1
+            self.counts.of_owners.add((ACKS, ack.topic or "", ack.group or ""))
             if found is None:
                 self.counts.stray_acks += 1
                 self._strays.add(key, offset, now_ms)

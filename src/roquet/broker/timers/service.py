@@ -6,13 +6,13 @@ counts of waiting messages by topic are kept in Java's file `timermetrics`.
 
 from __future__ import annotations
 
-import functools
 import logging
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import Corrupt
 from roquet.base.hours import hour_of
 from roquet.model.data_version import DataVersion
+from roquet.protocol import names
 from roquet.protocol.bodies.timers import TimerMetricsBody, TopicTimers
 from roquet.service.lifecycle import Timer
 from roquet.service.ratelog import RateLog
@@ -22,7 +22,6 @@ from roquet.store.timer_wheel import close_wheel, open_wheel, recount
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.broker.timers.rules import TimerConfig
-    from roquet.service.metrics import Metrics
     from roquet.store.store import MessageStore
     from roquet.store.tables.files import JsonFile
     from roquet.store.timer_wheel import TimerWheel
@@ -36,19 +35,11 @@ CHECK_PAUSE_MS = 70 * 60_000
 """Least time between two counts of all waiting messages, and from the start to the first."""
 NAMED_MAX = 20
 """Topics with wrong counts that are named in the log."""
+DELAYS_S = (60, 600, 3600, 43_200, 86_400, 259_200)
+"""Upper bounds of the classes of delays, as the core counts them."""
 BOUNDS_S = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
 """Bounds by which waiting messages are shown (`rocketmq_timer_message_snapshot`)."""
 _NOTHING: dict[str, int] = {}
-_COUNTED = (
-    ("enqueued", "Timer messages that entered the wheel"),
-    ("fired", "Timer messages stored where they were meant for"),
-    ("rolled", "Turns of timer messages beyond the window"),
-    ("cancelled", "Timer messages that were recalled"),
-    ("unreadable", "Timer messages whose record was gone or damaged: not delivered"),
-    ("refused", "Timer messages that no topic could take: not delivered"),
-    ("waits", "Times that due timer messages had to wait for the store"),
-    ("broken_chains", "Damage in the timer log that made it start over from the timer topic"),
-)
 
 
 class TimerService:
@@ -183,39 +174,48 @@ class TimerService:
             "timerWaits": str(stats.get("waits", 0)),
         }
 
-    def watch(self, metrics: Metrics) -> None:
-        """Show the wheel's numbers."""
-        for name, text in _COUNTED:
-            metrics.watch(f"timer_{name}", text, functools.partial(self._stat, name))
-        metrics.watch(
-            "timer_enqueue_behind",
-            "Messages of the timer topic that have not entered the wheel",
-            functools.partial(self._stat, "behind"),
-        )
-        metrics.watch(
-            "timer_counts_corrected",
-            "Counts of waiting timer messages of a topic that the daily check found wrong",
-            lambda: float(self._corrected),
-        )
-        metrics.watch_many(
-            "timer_waiting", "Timer messages that wait, by topic", "topic", self._waiting
-        )
-        metrics.watch_many(
-            "timer_waiting_within", "Timer messages due within seconds", "seconds", self._within
-        )
-
-    def _waiting(self) -> dict[str, float]:
+    def waiting(self) -> dict[str, float]:
+        """Return how many messages wait, by topic."""
         if self._wheel is None:
             return {}
         return {row.topic: float(row.waiting) for row in self._topics(self._wheel)}
 
-    def _within(self) -> dict[str, float]:
+    def within(self) -> dict[int, float]:
+        """Return how many messages wait by the bound, seconds, that they are due before."""
         if self._wheel is None:
             return {}
         counts = self._wheel.distribution([bound * 1000 for bound in BOUNDS_S])
-        return {str(bound): float(n) for bound, n in zip(BOUNDS_S, counts, strict=True)}
+        return {bound: float(n) for bound, n in zip(BOUNDS_S, counts, strict=True)}
 
-    def _stat(self, name: str) -> float:
+    def traffic(self) -> list[tuple[str, int, int, list[int], int]]:
+        """Return what entered and left since the start.
+
+        Rows of (topic, entered, stored in the topic, entered by class of delay, sum of the delays
+        in seconds); the classes end at `DELAYS_S`.
+        """
+        return [] if self._wheel is None else self._wheel.traffic()
+
+    def enqueue_late_ms(self) -> int:
+        """Return how old the first message is that has not entered the wheel; 0 without one."""
+        behind = self.stat("behind")
+        if behind <= 0:
+            return 0
+        first = self._store.max_offset(names.TIMER_TOPIC, 0) - behind
+        stored_ms = self._store.store_time(names.TIMER_TOPIC, 0, int(first))
+        return max(0, self._clock.now_ms() - stored_ms) if stored_ms > 0 else 0
+
+    def dequeue_late_ms(self) -> int:
+        """Return for how long the slot that fires next has been due; 0 when the wheel stands."""
+        read_ms = self.stat("read_ms")
+        return max(0, self._clock.now_ms() - int(read_ms)) if read_ms > 0 else 0
+
+    @property
+    def corrected(self) -> int:
+        """Counts that the daily check found wrong."""
+        return self._corrected
+
+    def stat(self, name: str) -> float:
+        """Return one of the wheel's counters or positions; 0 while it stands."""
         return float(self._stats().get(name, 0))
 
     def _stats(self) -> dict[str, int]:

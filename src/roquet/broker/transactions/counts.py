@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from roquet.base.clock import Clock
-    from roquet.service.metrics import Metrics
+    from roquet.service.metrics import Distribution, Metrics
     from roquet.store.tables.files import JsonFile
 
+FINISHED_S = (5, 60, 600, 3600, 43_200, 86_400)
+"""Upper bounds of the classes of transactions by how long they were open, seconds."""
 TOPICS_MAX = 100_000
 """Topics counted one by one."""
 
@@ -33,6 +35,7 @@ class TransactionCounts:
         self._saved = 0
         self.commits: dict[str, int] = {}
         self.rollbacks: dict[str, int] = {}
+        self._finished: Distribution | None = None
 
     def watch(self, metrics: Metrics) -> None:
         """Show the counts under RocketMQ's names."""
@@ -43,6 +46,13 @@ class TransactionCounts:
         ):
             rows = functools.partial(_rows, read)
             metrics.standard(name, text, ("topic",), rows, counts=counts)
+        self._finished = metrics.distribution(
+            # As with Java, the unit of the name is not that of the numbers.
+            "finish_message_latency_milliseconds",
+            "How long transactions were open until they were committed, seconds",
+            ("topic",),
+            FINISHED_S,
+        )
 
     def open(self) -> dict[str, int]:
         """Return the open half messages by topic."""
@@ -57,8 +67,10 @@ class TransactionCounts:
         self._open[topic] = (count, self._clock.now_ms())
         self._changes += 1
 
-    def settled(self, topic: str, *, committed: bool) -> None:
-        """Count a commit or a rollback."""
+    def settled(self, topic: str, *, committed: bool, open_ms: int) -> None:
+        """Count a commit or a rollback of a half message that was born `open_ms` ago."""
+        if committed and self._finished is not None:
+            self._finished.observe((topic,), max(0, open_ms) // 1000)
         self.opened(topic, -1)
         table = self.commits if committed else self.rollbacks
         if topic in table or len(table) < TOPICS_MAX:

@@ -146,7 +146,8 @@ class Transactions:
                 if not result.status.is_stored:
                     return result
             self.settled(living)
-            self.counts.settled(real_topic, committed=draft is not None)
+            open_ms = self._clock.now_ms() - record.born_timestamp
+            self.counts.settled(real_topic, committed=draft is not None, open_ms=open_ms)
             return result
         finally:
             del self._ending[living]

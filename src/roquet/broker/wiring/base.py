@@ -33,6 +33,7 @@ from roquet.broker.wiring.hooks import load_hooks
 from roquet.protocol.messages.message_id import UniqueIds
 from roquet.remoting.connections.waits import KernelWaits
 from roquet.remoting.tls import ServerTls
+from roquet.service.exporting.config import LOG, OTLP, pairs
 from roquet.service.http.health import Health
 from roquet.service.lanes import Lanes
 from roquet.service.metrics import LoopLag, Metrics
@@ -104,7 +105,9 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
     rules = config.identity
     folder = config.store.config_folder
     node = {"cluster": rules.cluster, "node_type": "broker", "node_id": rules.name}
-    metrics = Metrics(node)
+    if config.exporter.in_delta and config.server.metrics in {OTLP, LOG}:
+        node["aggregation"] = "delta"
+    metrics = Metrics(node, pairs(config.exporter.labels), config.exporter.rows_max)
     lanes = Lanes(lane_configs(config.server, config.fast_fail), clock)
     metrics.watch_lanes(lanes)
     stats = BrokerStats(

@@ -13,6 +13,9 @@ from roquet.broker.remoting.refusals import translated
 from roquet.broker.wiring.security import make_guard
 from roquet.remoting.router import Ports, Router
 from roquet.remoting.server import Server, ServerConfig
+from roquet.service.exporting.config import DISABLE, LOG, OTLP
+from roquet.service.exporting.logged import MetricsLog
+from roquet.service.exporting.otlp import OtlpPusher
 from roquet.service.http.address_server import EVERY_S, FIRST_S, AddressLookup
 from roquet.service.http.health import HealthEndpoint
 from roquet.service.lifecycle import Part, Timer
@@ -48,7 +51,7 @@ def make_routers(base: Base, routes: Sequence[Route]) -> tuple[Router, Router]:
 def make_answers(base: Base) -> Answers | None:
     """Make what counts how long answers took."""
     # Nobody asks for figures without the exporter, and then they cost nothing.
-    exported = base.config.server.metrics == "PROM"
+    exported = base.config.server.metrics != DISABLE
     return Answers(base.metrics, base.clock) if exported else None
 
 
@@ -123,10 +126,22 @@ def watch_part(base: Base) -> Part:
     return Part("watch", watch, needs=("store", "lanes"), timers=watch.timers)
 
 
+def exporter_parts(base: Base) -> list[Part]:
+    """Make what pushes metrics to a collector, or logs them, when that is wanted."""
+    rules, kind = base.config.exporter, base.config.server.metrics
+    if kind == OTLP:
+        pusher = OtlpPusher(base.metrics, rules, "rocketmq-broker", base.clock)
+        return [Part("metrics_pusher", pusher, timers=pusher.timers)]
+    if kind == LOG:
+        written = MetricsLog(base.metrics, rules)
+        return [Part("metrics_log", written, timers=written.timers)]
+    return []
+
+
 def make_endpoint(base: Base) -> Part:
     """Make the HTTP endpoint of metrics and health."""
     endpoint = HealthEndpoint(
-        host=base.config.server.bind_address or "127.0.0.1",
+        host=base.config.exporter.prom_host or base.config.server.bind_address or "127.0.0.1",
         port=base.config.server.metrics_port,
         health=base.health,
         metrics=base.metrics,

@@ -8,6 +8,7 @@ from roquet.base.installed import release
 from roquet.broker.messages.light_queues import LightOffsets
 from roquet.broker.wiring.duties import lookup_part, mode_part
 from roquet.broker.wiring.network import (
+    exporter_parts,
     make_address_lookup,
     make_endpoint,
     watch_part,
@@ -87,6 +88,8 @@ def list_parts(
         Part("fast_path", fast, needs=("store", "clients", "fast_fail"), timers=fast.timers),
         Part("server", listeners, needs=("store", "clients", "holds", "lanes", "fast_path")),
         *pair.parts(),
+        # It pushes for the last time before anything that it reads has ended.
+        *exporter_parts(base),
         # Above the registration, so that name servers hear of a stop before anything else ends.
         *make_address_lookup(base, registration),
         Part(

@@ -24,7 +24,7 @@ from roquet.broker.pop.receive.records import ReviveLog
 from roquet.broker.pop.receive.service import PopService
 from roquet.broker.pop.revive import ReviveService
 from roquet.broker.pop.revive_copies import Copies
-from roquet.broker.pop.revive_metrics import watch_revive
+from roquet.broker.pop.revive_metrics import watch_puts, watch_revive
 from roquet.broker.pop.waits import PopWaits
 from roquet.broker.remoting.callers import Readers
 from roquet.broker.remoting.clients.assignments import AssignmentAdapter
@@ -340,6 +340,7 @@ def _make_buffer(base: Base, records: ReviveLog) -> PopBuffer:
     rules = base.config.pop_buffer
     buffer = PopBuffer(records, tables.offsets, is_gone=is_gone, rules=rules, clock=base.clock)
     watch_buffer(buffer, base.metrics)
+    watch_puts(records.puts, base.metrics)
     return buffer
 
 

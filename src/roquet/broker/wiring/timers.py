@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from roquet.broker.timers.metrics import watch_timers
 from roquet.broker.timers.rules import TimerConversion
 from roquet.broker.timers.service import TimerService
 from roquet.service.duties import Duty
@@ -41,5 +42,5 @@ def make_timers(base: Base) -> TimerParts:
     rules = base.config.timers
     file = JsonFile(base.config.store.config_folder / "timermetrics")
     service = TimerService(base.store, rules, file, base.clock)
-    service.watch(base.metrics)
+    watch_timers(service, base.metrics)
     return TimerParts(service, TimerConversion(rules, service, base.clock, base.rng))

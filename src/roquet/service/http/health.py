@@ -57,13 +57,13 @@ class HealthEndpoint(HttpServer):
         # Beside the loop: the first who asks shall not wait for an import, nor anybody else.
         self._prepared = asyncio.get_running_loop().run_in_executor(None, prepare)
 
-    def answer(self, request: HttpRequest) -> HttpAnswer:
+    async def answer(self, request: HttpRequest) -> HttpAnswer:
         """Answer a request."""
         if request.method not in {"GET", "HEAD"}:
             return text_answer("only GET", HTTPStatus.METHOD_NOT_ALLOWED)
         match request.path:
             case "/metrics":
-                return HttpAnswer(HTTPStatus.OK, self._metrics.render(), CONTENT_TYPE)
+                return HttpAnswer(HTTPStatus.OK, await self._metrics.page(), CONTENT_TYPE)
             case "/livez":
                 return text_answer("ok")
             case "/readyz":

@@ -28,7 +28,7 @@ def watch_buffer(buffer: PopBuffer, metrics: Metrics) -> None:
         lambda: [((), float(merge.offsets))],
     )
     buffer.looks = metrics.distribution(
-        "pop_buffer_scan_time_consume",
+        "pop_buffer_scan_time_consume_milliseconds",
         "Looks for checkpoints in memory that have to be stored, by milliseconds",
         (),
         SCAN_MS,

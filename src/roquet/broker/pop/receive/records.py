@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from roquet.broker.pop.drafts import ack_draft, checkpoint_draft
+from roquet.broker.pop.drafts import (
+    ACKS,
+    CHECKPOINTS,
+    ack_draft,
+    checkpoint_draft,
+    put_status,
+)
+from roquet.service.counting import LabelCounts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +59,8 @@ class ReviveLog:
         self._rules = rules
         self._clock = clock
         self._turn = 1
+        self.puts = LabelCounts()
+        """Attempts to store records, by (kind, outcome, topic, group)."""
 
     def follow(self, rules: BufferConfig) -> None:
         """Go by other settings from now on."""
@@ -95,7 +104,11 @@ class ReviveLog:
             checkpoint_draft(checkpoint, self._topic, queue, now_ms, host)
             for checkpoint, queue in checkpoints
         ]
-        return await self._append(drafts, is_async=self._rules.checkpoints_async)
+        results = await self._append(drafts, is_async=self._rules.checkpoints_async)
+        for (record, _), result in zip(checkpoints, results, strict=True):
+            owner = (record.topic or "", record.group or "")
+            self.puts.add((CHECKPOINTS, put_status(result), *owner))
+        return results
 
     async def acks(
         self, acks: Sequence[tuple[PopAck, int, int]], *, of_buffer: bool = False
@@ -113,7 +126,10 @@ class ReviveLog:
             )
             for ack, queue, revive_ms in acks
         ]
-        return await self._append(drafts, is_async=self._rules.acks_async)
+        results = await self._append(drafts, is_async=self._rules.acks_async)
+        for (record, _, _), result in zip(acks, results, strict=True):
+            self.puts.add((ACKS, put_status(result), record.topic or "", record.group or ""))
+        return results
 
     async def _append(self, drafts: Sequence[Draft], *, is_async: bool) -> list[PutResult]:
         if not drafts:

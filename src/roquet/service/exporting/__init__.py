@@ -1,0 +1,1 @@
+"""Metrics on their way out: settings, what pushes them to a collector, what logs them."""

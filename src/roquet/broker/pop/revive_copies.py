@@ -173,6 +173,7 @@ class Copies:
             if not sizes:
                 break
             stored += len(sizes)
+            self.counts.puts.add((PutStatus.PUT_OK.name, *_names(checkpoint)), len(sizes))
             self._returned.moved(target.topic, sum(sizes), len(sizes))
             if stored < len(offsets):
                 await give_way()

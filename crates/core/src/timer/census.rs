@@ -42,10 +42,13 @@ pub struct TopicTraffic {
 impl TopicTraffic {
     /// Counts a message that enters.
     pub(super) fn enters(&mut self, delay_ms: i64) {
-        let delay_s = delay_ms.max(0) / 1000;
+        let seconds = delay_ms.max(0) / 1000;
         self.enqueued += 1;
-        self.delays[DELAYS_S.partition_point(|bound| *bound < delay_s)] += 1;
-        self.delay_s = self.delay_s.saturating_add(delay_s);
+        let class = DELAYS_S.partition_point(|bound| *bound < seconds);
+        if let Some(count) = self.delays.get_mut(class) {
+            *count += 1;
+        }
+        self.delay_s = self.delay_s.saturating_add(seconds);
     }
 }
 

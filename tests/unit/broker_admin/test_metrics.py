@@ -9,9 +9,11 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker_harness import dispatched, play
+from dashboards import boards, unanswered
 from roquet.base.clock import SystemClock
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGE = REPOSITORY / "docs/reference/metrics.md"
-DASHBOARD = REPOSITORY / "deploy/grafana/roquet.json"
+DASHBOARDS = REPOSITORY / "deploy/grafana"
 NODE = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
 _ROW = re.compile(r"^\| `(\w+)` \| (\w+) \|([^|]*)\| (\S[^|]*) \|$", re.MULTILINE)
 
@@ -267,15 +269,24 @@ def test_the_page_has_what_the_name_server_shows() -> None:
     assert shown == {name: kind for name, (kind, _) in rows("Name server").items()}
 
 
-def test_every_expression_of_the_dashboard_asks_for_a_metric_of_the_page() -> None:
-    known = set(rows("Broker")) | set(rows("Name server"))
-    board = json.loads(DASHBOARD.read_text())
-    asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
-    assert len(asked) >= 15
-    for expression in asked:
-        names = re.findall(r"\b(?:rocketmq|roquet)_\w+", expression)
-        assert names, expression
-        for name in names:
-            assert known & {name, re.sub(r"_(bucket|sum|count)$", "", name)}, expression
-    titles = [panel["title"] for panel in board["panels"]]
+@pytest.mark.parametrize("board", sorted(boards()))
+def test_every_query_of_a_dashboard_asks_for_metrics_and_labels_of_the_page(board: str) -> None:
+    known = {name: labels | set(NODE) for name, (_, labels) in rows("Broker").items()}
+    known = {name: labels for name, (_, labels) in rows("Name server").items()} | known
+    queries = boards()[board]
+    assert len(queries) >= 15
+    assert {query: found for query in queries if (found := unanswered(query, known))} == {}
+    panels = json.loads((DASHBOARDS / board).read_text())["panels"]
+    titles = [panel["title"] for panel in panels]
     assert len(titles) == len(set(titles))
+
+
+def test_queries_for_what_no_page_has_are_found() -> None:
+    known = {"rocketmq_messages_in_total": {"topic"}}
+    query = 'sum by (topic, group) (rate(rocketmq_messages_in_total{nobody="x"}[1m]))'
+    assert unanswered(query, known) == [
+        "rocketmq_messages_in_total{group}",
+        "rocketmq_messages_in_total{nobody}",
+    ]
+    assert unanswered("rocketmq_no_such", known) == ["rocketmq_no_such"]
+    assert unanswered("1 + 1", known) == ["no metric"]

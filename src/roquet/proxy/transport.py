@@ -18,7 +18,7 @@ from roquet.proxy.front import STREAMING
 from roquet.proxy.rules.codes import Rejected
 from roquet.proxy.rules.context import Head
 from roquet.proxy.rules.limits import networks_of
-from roquet.proxy.rules.methods import Status, telemetry_status
+from roquet.proxy.rules.methods import RECEIVE, Status, method_of, telemetry_status
 from roquet.service.ratelog import RateLog
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
+DRAIN_S = 5.0
+"""Calls that are under way when the port stops have so long to end."""
+STOPPING = "the server is stopping"
 UNREAD_MAX = 64
 """Messages of a telemetry stream that wait for their turn; with more the stream ends."""
 
@@ -53,6 +56,7 @@ class GrpcPort:
         self._tasks: set[asyncio.Task[None]] = set()
         self._calls: dict[int, _Call] = {}
         self._slow: dict[int, list[asyncio.Future[None]]] = {}
+        self._is_stopping = False
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -99,14 +103,26 @@ class GrpcPort:
         self._front.routes.port = self.port
 
     async def stop(self) -> None:
-        """Tell clients to go elsewhere, end what waits, and close."""
+        """Tell clients to go elsewhere, let calls end that are under way, and close.
+
+        Receives wait for messages that need not come: they end at once.
+        """
         loop = asyncio.get_running_loop()
+        self._is_stopping = True
+        for call in list(self._calls.values()):
+            if call.is_receive and call.task is not None:
+                call.task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=DRAIN_S)
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
         for call in list(self._calls.values()):
-            call.finish(Status.OK, "")
+            if call.conversation is None:
+                call.finish(Status.UNAVAILABLE, STOPPING)
+            else:
+                call.finish(Status.OK, "")
         await loop.run_in_executor(None, self._server.stop)
         loop.remove_reader(self._server.descriptor())
 
@@ -142,6 +158,10 @@ class GrpcPort:
         path, remote, local, authority, metadata, data = more
         head = Head(path=path, remote=remote, local=local, authority=authority, metadata=metadata)
         call = self._calls[number] = _Call(self, number, connection)
+        call.is_receive = method_of(path) == RECEIVE
+        if self._is_stopping:
+            call.finish(Status.UNAVAILABLE, STOPPING)
+            return
         if data is not None:
             call.task = self.run(self._front.serve(head, data, call))
             return
@@ -220,6 +240,7 @@ class _Call:
         self.conversation: Conversation | None = None
         self.head: Head | None = None
         """Of a call whose only request has not come yet."""
+        self.is_receive = False
         self._has_ended = False
         """Whether the client sends no further messages."""
         self._unread: collections.deque[bytes] = collections.deque()

@@ -17,6 +17,7 @@ class Status(enum.IntEnum):
     RESOURCE_EXHAUSTED = 8
     UNIMPLEMENTED = 12
     INTERNAL = 13
+    UNAVAILABLE = 14
 
 
 class Family(enum.Enum):

@@ -1,0 +1,80 @@
+"""A port that stops: calls under way end, those that wait for messages are cut short."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import http2_peer as http2
+from grpc_calls import message
+from roquet.base.overriding import override
+from roquet.proxy import messages as pb
+from roquet.proxy.brokers.local import LocalBrokers
+from roquet.proxy.front import Front
+from roquet.proxy.rules.limits import ProxyLimits
+from roquet.proxy.rules.methods import RECEIVE, SERVICE
+from roquet.proxy.tls import GrpcPortTls
+from roquet.proxy.transport import GrpcPort
+from roquet.remoting.tls import TlsConfig
+from roquet.testing.cluster import running_broker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from roquet.broker.app import Broker
+    from roquet.proxy.rules.context import Head
+    from roquet.proxy.services.public import Answer
+
+ID = ("x-mq-client-id", "c")
+
+
+class Held(Front):
+    """A front whose calls wait for the test."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(LocalBrokers(broker.local), ProxyLimits(port=0))
+        self.begun: list[str] = []
+        self.may_end = asyncio.Event()
+
+    @override
+    async def serve(self, head: Head, data: bytes, answer: Answer) -> None:
+        self.begun.append(head.path)
+        await self.may_end.wait()
+        await super().serve(head, data, answer)
+
+
+def called(stream: int, method: str, data: bytes) -> bytes:
+    block = http2.headers(f"/{SERVICE}/{method}", ID)
+    begin = http2.frame(http2.HEADERS, stream, block, http2.END_HEADERS)
+    framed = b"\x00" + len(data).to_bytes(4, "big") + data
+    return begin + http2.frame(http2.DATA, stream, framed, http2.END_STREAM)
+
+
+def test_send_under_way_is_answered_before_the_port_closes_and_a_receive_is_not(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path, changes={"brokerName": "b"}) as broker:
+            front = Held(broker)
+            clock = broker.local.clock
+            tls = GrpcPortTls(TlsConfig(), clock, "the certificate of gRPC")
+            port = GrpcPort(front, "127.0.0.1", ProxyLimits(port=0), tls, clock)
+            await port.start()
+            with http2.Peer.connect(port.port) as peer:
+                data = pb.SendMessageRequest(messages=[message()]).SerializeToString()
+                peer.send(called(1, "SendMessage", data), called(3, RECEIVE, b""))
+                while len(front.begun) < 2:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                stopping = asyncio.create_task(port.stop())
+                await asyncio.sleep(0.05)
+                assert not stopping.done(), "the send is under way"
+                front.may_end.set()
+                await stopping
+                payload = await asyncio.to_thread(peer.until, http2.DATA)
+                assert payload is not None
+                found = pb.SendMessageResponse.FromString(payload[5:])
+                # The topic is not there; what counts is that the answer came.
+                assert found.status.code == 40402
+                assert await asyncio.to_thread(peer.until, http2.DATA) is None
+
+    asyncio.run(main())

@@ -88,6 +88,8 @@ class FrontClient:
             events=Events(),
         )
         self._groups: set[str] = set()
+        self._told: set[str] = set()
+        """Those of them that brokers have heard of."""
         self._tasks = Tasks()
         self._known: ClusterInfo | None = None
         self._known_until_ms = 0
@@ -171,18 +173,25 @@ class FrontClient:
             if not self._tasks:
                 self._tasks.spawn(self._beat(), "heartbeat of new groups")
 
+    async def joined(self, group: str) -> None:
+        """Be a producer of a group, and wait until brokers have heard of it."""
+        self.join(group)
+        if group not in self._told:
+            await self._beat()
+
     async def _beat(self) -> None:
         # Groups that join in the same turn of the loop go with one heartbeat.
-        told: set[str] = set()
-        while told != self._groups:
-            told = set(self._groups)
+        while not self._groups <= self._told:
+            now = set(self._groups)
             await self._session.beat()
+            self._told = now
 
     async def leave(self, group: str) -> None:
         """Be no producer of a group any more."""
         if group in self._groups:
             await self._leave(group)
             self._groups.discard(group)
+            self._told.discard(group)
 
     async def _leave(self, group: str) -> None:
         self._session.members.remove_producer(group)

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from grpc_calls import TOPICS, Calls, consumer, message, producer, received
 from roquet.base.clock import SystemClock
+from roquet.broker.api.caller import Caller
+from roquet.broker.clients.registry import Client
 from roquet.model.group import SubscriptionGroupConfig
+from roquet.protocol.bodies.clients import HeartbeatData
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.protocol.pop.handle import ReceiptHandle
@@ -19,6 +22,7 @@ from roquet.proxy.app import build_cluster
 from roquet.proxy.cluster.config import ClusterConfig
 from roquet.proxy.rules.codes import Code
 from roquet.proxy.rules.limits import ProxyLimits
+from roquet.remoting.connections.connection import KEYS
 from roquet.testing.cluster import cluster
 
 if TYPE_CHECKING:
@@ -346,6 +350,21 @@ def test_message_of_a_push_consumer_is_renewed_at_its_broker(tmp_path: Path) -> 
     run(tmp_path, tell, ProxyLimits(port=0, renew_ahead_ms=100_000))
 
 
+class _Elsewhere:
+    """A connection of another host to a broker."""
+
+    address, key, is_open = "10.9.8.7:1", next(KEYS), True
+
+    def send_one_way(self, command: Command) -> None:
+        """Hear nothing."""
+
+    async def call(self, command: Command, timeout_s: float) -> Command:
+        raise NotImplementedError
+
+    def close(self, why: str) -> None:
+        """Stay."""
+
+
 def test_half_message_ends_at_its_broker_through_another_proxy(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         sent = await world.send(message("Transaction", b"half", message_type=4))
@@ -354,6 +373,16 @@ def test_half_message_ends_at_its_broker_through_another_proxy(tmp_path: Path) -
         config = ClusterConfig(name_servers=world.behind.name_servers)
         rng = random.Random(8)
         other = build_cluster(config, "127.0.0.1", ProxyLimits(port=0), SystemClock(), rng)
+        elsewhere = Client(
+            peer=_Elsewhere(),
+            client_id="elsewhere",
+            language="JAVA",
+            version=513,
+            heard_at_ms=SystemClock().now_ms(),
+        )
+        data = HeartbeatData(client_id="elsewhere", producers=("Transaction",), consumers=())
+        caller = Caller(address=elsewhere.peer.address)
+        await world.named(text[32:]).local.clients.heartbeat(data, elsewhere, caller)
         async with other.app:
             there = dataclasses.replace(world, front=other.front)
             request = pb.EndTransactionRequest(transaction_id=text, resolution=1)

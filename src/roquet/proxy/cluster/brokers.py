@@ -183,9 +183,9 @@ class ClusterBrokers:
 
     async def end_transaction(self, broker: str, request: End, caller: Caller) -> None:
         """Commit a half message or roll it back."""
-        del caller
         topic = request.producer_group
-        if not broker or not await self.has(broker, topic):
+        known = {place.broker for place in (await self.topic(topic, caller)).places}
+        if broker not in known:
             raise Rejected(Code.INTERNAL_SERVER_ERROR, "cannot found transaction data")
         end = None if request.verdict is None else _ENDS.get(request.verdict)
         if end is None:
@@ -201,7 +201,8 @@ class ClusterBrokers:
             msg_id="",
             transaction_id="",
         )
-        await self._calls.ask(broker, RequestCode.END_TRANSACTION, header)
+        async with self._producers.member(topic):
+            await self._calls.ask(broker, RequestCode.END_TRANSACTION, header)
 
     # --- receive ---------------------------------------------------------------------------------
 

@@ -6,6 +6,8 @@ the proxy is in the groups of all topics for transactions that its clients send 
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -15,7 +17,7 @@ from roquet.service.ratelog import RateLog
 from roquet.store.records import read_records
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import AsyncGenerator, Collection
 
     from roquet.client.fronts import FrontClient
     from roquet.protocol.headers.client import CheckTransactionStateRequest
@@ -49,6 +51,8 @@ class Producers:
         self._of_topic: dict[str, dict[int, Producer]] = {}
         self._topics: dict[int, frozenset[str]] = {}
         """By client."""
+        self._guests: collections.Counter[str] = collections.Counter()
+        """Ends under way, by topic."""
         self._client: FrontClient | None = None
         self._tasks = Tasks()
         self._turn = 0
@@ -90,11 +94,33 @@ class Producers:
             self._of_topic.pop(topic, None)
             self._tasks.spawn(self._leave(topic), "leave a producer group")
 
+    @contextlib.asynccontextmanager
+    async def member(self, topic: str) -> AsyncGenerator[None]:
+        """Be in the producer group of a topic for a block: others may end nothing.
+
+        The proxy leaves again where no client of it sends to the topic: nobody could be asked.
+        """
+        assert self._client is not None, "it is given before the first call"
+        self._guests[topic] += 1
+        try:
+            await self._client.joined(topic)
+            yield
+        finally:
+            self._guests[topic] -= 1
+            if not self._guests[topic]:
+                del self._guests[topic]
+                if topic not in self._of_topic:
+                    self._tasks.spawn(self._leave(topic), "leave a producer group")
+
     async def _leave(self, topic: str) -> None:
-        if topic not in self._of_topic and self._client is not None:
+        assert self._client is not None, "it is given before the first call"
+        if not self._is_needed(topic):
             await self._client.leave(topic)
-            if topic in self._of_topic:
+            if self._is_needed(topic):
                 self._client.join(topic)
+
+    def _is_needed(self, topic: str) -> bool:
+        return topic in self._of_topic or topic in self._guests
 
     def asked(self, broker: str, header: CheckTransactionStateRequest, body: bytes) -> None:
         """Put a broker's question to a producer of the topic, each in its turn."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
@@ -28,6 +29,10 @@ _REASONS = {
     int(ResponseCode.MESSAGE_ILLEGAL): Reason.ILLEGAL_MESSAGE,
 }
 """What the front tells apart; every other code of a broker is a failure."""
+_CLOSED = re.compile(
+    r"(the )?(broker|topic|consumer group|subscription group|recall failed)\b", re.IGNORECASE
+)
+"""How refusals begin that are about what is read or written, and not about who asks."""
 
 
 class Calls:
@@ -68,4 +73,6 @@ def away(who: str, error: OutcomeUnknown | Unreachable) -> Rejected:
 def refusal_of(error: Refused) -> Refusal:
     """Return a broker's refusal as services make them."""
     reason = _REASONS.get(error.code, Reason.FAILED)
+    if error.code == ResponseCode.NO_PERMISSION:
+        reason = Reason.FORBIDDEN if _CLOSED.match(error.remark) else Reason.ACCOUNT_REFUSED
     return Refusal(Reason.ACCOUNT_REFUSED if error.about_account else reason, error.remark)

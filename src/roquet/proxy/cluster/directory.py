@@ -145,10 +145,9 @@ class Directory:
                 answer = await self._calls.ask(place.broker, RequestCode.GET_TOPIC_CONFIG, header)
                 return decode_topic(answer.body).attributes.get(MESSAGE_TYPE) or NORMAL
             except Refusal as refusal:
-                if refusal.reason is Reason.ACCOUNT_REFUSED:
-                    raise
                 # It is of a version that cannot say it, or the topic is not on it any more.
-                continue
+                if refusal.reason not in {Reason.UNSUPPORTED, Reason.UNKNOWN_TOPIC}:
+                    raise
             except JsonError as error:
                 failed = _unreadable(place.broker, error)
             except Rejected as rejected:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from grpc_calls import fronted
 from roquet.base.config import settings
 from roquet.cli.servers.proxy import ProxyFlags, rules_of
-from roquet.proxy.rules.java_keys import WITHOUT_EFFECT
+from roquet.proxy.cluster.config import ClusterConfig
+from roquet.proxy.rules.java_keys import WITHOUT_EFFECT, WITHOUT_EFFECT_IN_CLUSTER
 from roquet.proxy.rules.limits import ProxyLimits
 from roquet.testing.java import REPOSITORY
 
@@ -92,6 +93,26 @@ def test_guide_has_each_key_without_effect_with_its_reason() -> None:
             why, keys = line.strip("| ").split(" | ")
             shown |= dict.fromkeys(re.findall(r"`(\w+)`", keys), why)
     assert shown == WITHOUT_EFFECT
+
+
+def test_guide_has_what_differs_before_a_cluster() -> None:
+    text = (REPOSITORY / "docs" / "guide" / "grpc.md").read_text()
+    page = text.partition("## Before a cluster\n")[2].partition("\n## ")[0]
+    tables = page.partition("| why | keys |\n")
+    mine = {about.java: about.doc for _, about, _ in settings(ClusterConfig)}
+    rows = re.findall(r"^\| `(\w+)` \| [^|]* \| ([^|]*) \|", tables[0], re.MULTILINE)
+    assert dict(rows) == mine
+    shown: dict[str, str] = {}
+    for line in tables[2].splitlines():
+        if line.startswith("| ") and "`" in line:
+            why, keys = line.strip("| ").split(" | ")
+            shown |= dict.fromkeys(re.findall(r"`(\w+)`", keys), why)
+    assert WITHOUT_EFFECT_IN_CLUSTER.keys() == WITHOUT_EFFECT.keys()
+    assert shown == {
+        key: why
+        for key, why in WITHOUT_EFFECT_IN_CLUSTER.items()
+        if why != WITHOUT_EFFECT[key] and key not in mine
+    }
 
 
 def test_keys_of_a_file_are_obeyed_named_as_idle_or_named_as_unknown(

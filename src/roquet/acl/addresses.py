@@ -7,11 +7,11 @@ As in RocketMQ 4.x: `*`, one address, a comma list, ranges and wild cards by par
 from __future__ import annotations
 
 import functools
-import ipaddress
 import re
 from typing import NamedTuple
 
 from roquet.base.errors import UsageError
+from roquet.base.ip import host_of, read_ip
 
 LENGTH_MAX = 4096
 ALTERNATIVES_MAX = 1024
@@ -69,17 +69,14 @@ def peer_parts(address: str) -> Parts:
 
     Nothing for an address that is none: only `*` matches it.
     """
-    host = address.rpartition(":")[0].removeprefix("[").removesuffix("]").partition("%")[0]
     try:
-        found = ipaddress.ip_address(host)
+        found = read_ip(host_of(address))
     except ValueError:
         return ()
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is None:
-            packed = found.packed
-            return tuple(packed[at] << 8 | packed[at + 1] for at in range(0, 16, 2))
-        found = found.ipv4_mapped
-    return tuple(found.packed)
+    packed = found.packed
+    if found.version == 4:
+        return tuple(packed)
+    return tuple(packed[at] << 8 | packed[at + 1] for at in range(0, 16, 2))
 
 
 def _spread(text: str) -> list[str]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from roquet.auth.model import Match, Policy, PolicyType, ResourceType, User
+from roquet.auth.model import Action, Decision, Match, Policy, PolicyType, ResourceType, User
 from roquet.auth.policies import Acl
 from roquet.base.errors import RoquetError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from roquet.auth.model import Entry, Resource, UserStatus, UserType
 
@@ -24,6 +24,7 @@ USERS_MAX = 10_000
 ENTRIES_MAX = 10_000
 """Entries that one user may have."""
 ENTRIES_TOTAL_MAX = 200_000
+_BLANK = "username can not be blank"
 
 
 class AuthFault(RoquetError):  # noqa: N818  (it is an answer, not an accident)
@@ -53,20 +54,31 @@ class Directory:
     def user(self, name: str | None) -> User | None:
         """Return a user. Raises AuthFault for a blank name."""
         if name is None or not name.strip():
-            raise AuthFault("username can not be blank")
+            raise AuthFault(_BLANK)
         return self.users.get(name)
 
     def with_user(self, change: UserChange) -> Directory:
         """Make a user. Raises AuthFault."""
-        old = self.user(change.name)
-        if change.password is None or not change.password.strip():
-            raise AuthFault("password can not be blank")
-        if old is not None:
-            raise AuthFault("The user is existed")
-        if len(self.users) >= USERS_MAX:
-            raise AuthFault(f"There are {USERS_MAX} users: no more are allowed.")
-        user = _changed(User(name=change.name, password=change.password), change)
-        return self._next(users={**self.users, user.name: user})
+        return self.with_users([(change, ())])
+
+    def with_users(self, made: Iterable[tuple[UserChange, Sequence[Policy]]]) -> Directory:
+        """Make users with policies; the tables are copied once for all. Raises AuthFault."""
+        users, acls, total = dict(self.users), dict(self.acls), self._entries()
+        for change, policies in made:
+            if not change.name.strip():
+                raise AuthFault(_BLANK)
+            if change.password is None or not change.password.strip():
+                raise AuthFault("password can not be blank")
+            if change.name in users:
+                raise AuthFault("The user is existed")
+            if len(users) >= USERS_MAX:
+                raise AuthFault(f"There are {USERS_MAX} users: no more are allowed.")
+            user = User(name=change.name, password=change.password)
+            users[change.name] = _changed(user, change)
+            if policies:
+                total += sum(len(policy.entries) for policy in policies)
+                acls[change.name] = _grown(Acl(()), policies, total)
+        return self._next(users=users, acls=acls)
 
     def changed_user(self, change: UserChange) -> Directory:
         """Change what is given of a user. Raises AuthFault."""
@@ -90,14 +102,8 @@ class Directory:
         """
         if self.user(name) is None:
             raise AuthFault(f"The subject of User:{name} is not exist.")
-        acl = self.acls.get(name) or Acl(())
-        for policy in policies:
-            acl = _merged(acl, policy)
-        if sum(len(policy.entries) for policy in acl.policies) > ENTRIES_MAX:
-            raise AuthFault(f"A user may have {ENTRIES_MAX} policy entries.")
-        total = sum(len(it.entries) for one in self.acls.values() for it in one.policies)
-        if total + sum(len(policy.entries) for policy in policies) > ENTRIES_TOTAL_MAX:
-            raise AuthFault(f"All users may have {ENTRIES_TOTAL_MAX} policy entries.")
+        total = self._entries() + sum(len(policy.entries) for policy in policies)
+        acl = _grown(self.acls.get(name) or Acl(()), policies, total)
         return self._next(acls={**self.acls, name: acl})
 
     def without_policies(
@@ -143,8 +149,6 @@ class Directory:
 
     def producer_groups(self) -> frozenset[str]:
         """Return the producer groups that only users may join whom a policy names for it."""
-        from roquet.auth.model import Action, Decision  # noqa: PLC0415
-
         return frozenset(
             entry.resource.name
             for acl in self.acls.values()
@@ -155,6 +159,9 @@ class Directory:
             and Action.PUB in entry.actions
             and entry.decision is Decision.ALLOW
         )
+
+    def _entries(self) -> int:
+        return sum(len(it.entries) for one in self.acls.values() for it in one.policies)
 
     def _next(
         self, *, users: Mapping[str, User] | None = None, acls: Mapping[str, Acl] | None = None
@@ -178,6 +185,17 @@ def _changed(user: User, change: UserChange) -> User:
         kind=change.kind or user.kind,
         status=change.status or user.status,
     )
+
+
+def _grown(acl: Acl, policies: Iterable[Policy], total: int) -> Acl:
+    """Return the policies with others; `total` is how many entries all users have then."""
+    for policy in policies:
+        acl = _merged(acl, policy)
+    if sum(len(policy.entries) for policy in acl.policies) > ENTRIES_MAX:
+        raise AuthFault(f"A user may have {ENTRIES_MAX} policy entries.")
+    if total > ENTRIES_TOTAL_MAX:
+        raise AuthFault(f"All users may have {ENTRIES_TOTAL_MAX} policy entries.")
+    return acl
 
 
 def _merged(acl: Acl, policy: Policy) -> Acl:

@@ -12,11 +12,11 @@ import ipaddress
 from typing import TypeAlias
 
 from roquet.base.errors import UsageError
+from roquet.base.ip import Address, host_of, read_ip
 
 LENGTH_MAX = 64
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
-Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,17 +39,10 @@ class Source:
 @functools.lru_cache(maxsize=4096)
 def peer(address: str) -> Address | None:
     """Return the IP address of a peer's `ip:port`; None for what is none."""
-    host = address.rpartition(":")[0].removeprefix("[").removesuffix("]").partition("%")[0]
     try:
-        return _plain(ipaddress.ip_address(host))
+        return read_ip(host_of(address))
     except ValueError:
         return None
-
-
-def _plain(found: Address) -> Address:
-    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
-        return found.ipv4_mapped
-    return found
 
 
 def _network(text: str) -> Network:
@@ -60,7 +53,7 @@ def _network(text: str) -> Network:
     if slash and not (prefix.isascii() and prefix.isdigit() and len(prefix) <= 3):
         raise UsageError("The source ip is invalid.")
     try:
-        address = _plain(ipaddress.ip_address(base))
+        address = read_ip(base)
         length = int(prefix) if slash else address.max_prefixlen
         return ipaddress.ip_network((address, length), strict=False)
     except ValueError:

@@ -14,6 +14,8 @@ import ipaddress
 import secrets
 from typing import TYPE_CHECKING
 
+from roquet.base.ip import read_ip
+
 if TYPE_CHECKING:
     from roquet.console.config import Limits, Role
 
@@ -185,13 +187,11 @@ def _is_full(tries: collections.deque[float], now_s: float) -> bool:
 def _source(address: str) -> str:
     """Return what is counted as one address: of IPv6 the network of 64 bits that a host gets."""
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        found = read_ip(address.partition("%")[0])
     except ValueError:
         return address[:64]
-    if isinstance(found, ipaddress.IPv4Address):
+    if found.version == 4:
         return str(found)
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
     return str(ipaddress.ip_network((found, 64), strict=False).network_address)
 
 

@@ -16,7 +16,7 @@ from roquet.acl.signature import sign
 from roquet.auth.bodies import policies_of
 from roquet.auth.directory import Directory, UserChange
 from roquet.auth.guard import PolicyGuard
-from roquet.auth.keeping.migration import with_account
+from roquet.auth.keeping.migration import of_account
 from roquet.auth.model import UserStatus, UserType
 from roquet.auth.needs import broker_needs
 from roquet.base.errors import Refused
@@ -158,7 +158,7 @@ def test_account_becomes_a_user_with_the_same_rights() -> None:
             "groupPerms": ["mine=SUB"],
         }
     )
-    made = with_account(Directory(), account)
+    made = Directory().with_users([of_account(account)])
     guard, caller = guard_of(made), Caller("account", PEER)
     assert made.users["account"].password == "secret-of-account"
     for need in (

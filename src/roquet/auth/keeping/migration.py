@@ -50,19 +50,17 @@ def from_accounts(main: Path, clock: Clock) -> Edit:
             log.warning(
                 "%s: addresses without an account are not taken over: policies decide", main
             )
-        for account in new:
-            directory = with_account(directory, account)
+        if new:
+            directory = directory.with_users(of_account(it) for it in new)
         log.info("%s: %d of %d accounts became users", main, len(new), len(table.accounts))
         return directory
 
     return seed
 
 
-def with_account(directory: Directory, account: Account) -> Directory:
-    """Make a user of an account. Raises AuthFault."""
+def of_account(account: Account) -> tuple[UserChange, tuple[Policy, ...]]:
+    """Return the user that an account becomes, and the policies."""
     kind = UserType.SUPER if account.admin else UserType.NORMAL
-    name = account.access_key
-    made = directory.with_user(UserChange(name, account.secret.decode(), kind))
     named = (
         *_entries(ResourceType.TOPIC, account.topics),
         *_entries(ResourceType.GROUP, account.groups),
@@ -72,7 +70,8 @@ def with_account(directory: Directory, account: Account) -> Directory:
         _entry(Resource(ResourceType.GROUP, "", Match.ANY), account.default_group),
     )
     policies = [Policy(PolicyType.CUSTOM, named)] if named else []
-    return made.with_policies(name, (*policies, Policy(PolicyType.DEFAULT, defaults)))
+    user = UserChange(account.access_key, account.secret.decode(), kind)
+    return user, (*policies, Policy(PolicyType.DEFAULT, defaults))
 
 
 def _entries(kind: ResourceType, perms: Mapping[str, Perm]) -> tuple[Entry, ...]:

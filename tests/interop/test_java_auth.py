@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cli_shell import Shell
 from interop_world import our_broker, our_name_server, registered, until
 from roquet.acl.credentials import Credentials
 from roquet.base.clock import SystemClock
@@ -355,3 +356,42 @@ def test_refusals_end_our_tool_with_one_line(
     assert "username cannot be null." in err
     assert err.count("\n") == 1
     assert "canary-of-x" not in err
+
+
+def test_users_and_policies_of_a_java_broker_are_imported(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROQUET_ACCESS_KEY", ROOT.access_key)
+    monkeypatch.setenv("ROQUET_SECRET_KEY", ROOT.secret_key)
+    made = (
+        user(3001, "carl", {"password": "carls-password", "userType": "Normal"}),
+        acl(
+            3006,
+            "carl",
+            entry("Topic:orders", "Pub", "Sub", sourceIps=["10.0.0.0/8"]),
+            entry("Group:*", "Sub", decision="Deny"),
+        ),
+        acl(3006, "carl", entry("*", "All"), kind="Default"),
+    )
+    for command in made:
+        assert asyncio.run(both.ask(both.java, command))[0] == 0
+    shell = Shell(both.namesrv)
+    shown = shell("auth", "import", both.java.address, "-y")
+    assert "carl" not in shown, shown
+    assert f"not had: root: {both.ours.name} has such a user" in shown
+    assert shell.code == 3
+    subject = Command(3009, {"subject": "User:carl"})
+    ours, java = both.answers(subject)
+    assert ours[0] == 0
+    assert sorted_entries(ours[2]) == sorted_entries(java[2])
+    # The password came as well: carl can sign.
+    carl = Credentials("carl", "carls-password")
+    assert asyncio.run(both.ask(both.ours, user(3004, "carl"), carl))[0] == 0
+
+
+def sorted_entries(policies: Any) -> list[Any]:
+    return sorted(
+        json.dumps({**it, "kind": of["policyType"].lower(), "sourceIps": it.get("sourceIps")})
+        for of in policies["policies"]
+        for it in of["entries"]
+    )

@@ -14,7 +14,7 @@ from roquet.base.errors import UsageError
 from roquet.base.properties_file import read_properties
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from roquet.protocol.command import Command
 
@@ -50,10 +50,10 @@ class Credentials:
         return sign(command, self.access_key, self.secret_key.encode(), self.security_token)
 
 
-def from_file(path: Path) -> Credentials:
+def from_file(path: Path, *, warn: Callable[[str], None] | None = None) -> Credentials:
     """Read `accessKey` and `secretKey` (`accessKey=…` or, as in Java's tools.yml, `accessKey: …`).
 
-    Raises UsageError, also when others may read the file.
+    Raises UsageError, also when others may read the file, unless `warn` takes that as a line.
     """
     try:
         with path.open("rb") as file:
@@ -62,7 +62,10 @@ def from_file(path: Path) -> Credentials:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise UsageError(f"{path} may be read by others: it needs chmod 600")
+        what = f"{path} may be read by others: it needs chmod 600"
+        if warn is None:
+            raise UsageError(what)
+        warn(what)
     if len(data) > FILE_SIZE_MAX:
         raise UsageError(f"{path} is larger than {FILE_SIZE_MAX} bytes")
     found = {key: text.strip("\"'") for key, text in read_properties(data).items()}

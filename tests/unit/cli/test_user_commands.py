@@ -140,3 +140,71 @@ def test_commands_of_the_guide_work(people: Callable[[str], Shell], tmp_path: Pa
         shown = root(*words, *(["-y"] if words[1] == "grant" else []))
         assert root.code == 0, root.err
     assert shown.count("Pub Sub") == 2
+
+
+def test_users_of_another_broker_are_made_and_what_cannot_be_had_is_said(
+    people: Callable[[str], Shell], tmp_path: Path
+) -> None:
+    settings = tmp_path / "broker.conf"
+    text = settings.read_text().replace(str(tmp_path / "store"), str(tmp_path / "second-store"))
+    (tmp_path / "second.conf").write_text(text + "brokerName=second\n")
+    root = people("root")
+    make_ann(root, tmp_path)
+    root("acl", "grant", "ann", "Topic:orders", "Group:g*", "--actions", "Pub,Sub", "-y")
+    root("acl", "grant", "ann", "Topic:*", "--actions", "All", "--deny", "--default", "-y")
+    (row,) = root.rows("broker", "ls")
+    source = row["address"]
+    second = Running(tmp_path, "broker", "-c", str(tmp_path / "second.conf"))
+    try:
+        second.lines_until("boot success")
+        shown = root("auth", "import", source, "-y")
+        lost = "not had: root: second has such a user, who stays as it is there"
+        assert (root.code, lost in shown) == (3, True), (shown, root.err)
+        assert PASSWORD not in shown
+        first, second_rows = (
+            [{**it, "broker": ""} for it in root.rows("acl", "ls") if it["broker"] == name]
+            for name in (row["broker"], "second")
+        )
+        assert first == second_rows
+        assert len(first) == 3
+        users = [it["user"] for it in root.rows("user", "show") if it["broker"] == "second"]
+        assert users == ["ann", "root"]
+        ann = people("ann")
+        ann("auth", "import", source, "-y")
+        assert (ann.code, "no permission" in ann.err) == (1, True), ann.err
+    finally:
+        second.stop()
+
+
+def test_mqadmin_signs_with_the_keys_of_javas_tools(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = Shell(address)
+    for name in ("ROQUET_ACCESS_KEY", "ROQUET_SECRET_KEY", "ROCKETMQ_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    words = ("mqadmin", "listUser", "-c", "DefaultCluster")
+    assert run_of(shell, words)[1] != 0
+    home = tmp_path / "rocketmq"
+    (home / "conf").mkdir(parents=True)
+    monkeypatch.setenv("ROCKETMQ_HOME", str(home))
+    # Without the file nothing is signed.
+    assert run_of(shell, words)[1] != 0
+    keys = home / "conf" / "tools.yml"
+    keys.write_text(f"accessKey: root\nsecretKey: {PASSWORD}\n")
+    keys.chmod(0o600)
+    shown, code = run_of(shell, words)
+    assert (code, "root" in shown, shell.err) == (0, True, "")
+    # As RocketMQ ships it, others may read it: it counts, and a line says so.
+    keys.chmod(0o644)
+    assert run_of(shell, words)[1] == 0
+    assert f"{keys} may be read by others: it needs chmod 600" in shell.err
+    # What the environment says goes before, even if it is wrong.
+    monkeypatch.setenv("ROQUET_ACCESS_KEY", "root")
+    monkeypatch.setenv("ROQUET_SECRET_KEY", "not-the-password")
+    assert run_of(shell, words)[1] != 0
+
+
+def run_of(shell: Shell, words: tuple[str, ...]) -> tuple[str, int]:
+    shown = shell(*words)
+    assert PASSWORD not in shell.err
+    return shown, shell.code

@@ -49,6 +49,11 @@ ACCOUNTS = (
     ),
 )
 
+_IMPORT = """\
+Read users and policies of a running broker, RocketMQ's 5.x for instance, and make them
+on all other brokers that the name servers know. The account of the command has to be a
+Super user on all of them. What is there stays; each thing that cannot be had is a line."""
+
 USERS = (
     Row(
         ("user", "create"),
@@ -114,6 +119,15 @@ USERS = (
             _USER,
             argument("resource", metavar="RESOURCE", nargs="?", help="only about this one"),
         ),
+        prints=False,
+        changes=True,
+    ),
+    Row(
+        ("auth", "import"),
+        "make the users of one broker on all others",
+        "users:bring",
+        (argument("source", metavar="ADDRESS", help="of that broker, as 10.0.0.7:10911"),),
+        about=_IMPORT,
         prints=False,
         changes=True,
     ),

@@ -21,6 +21,7 @@ NOUNS = {
     "namesrv config": "show and change the settings of running name servers",
     "user": "users of 5.x: create, show, alter, delete; accounts of 4.x: ls, set, rm",
     "acl": "what users of 5.x may do: ls, grant, revoke; which addresses need no account: allow",
+    "auth": "take users and policies from another broker: import",
     "context": "name clusters, and choose the one that commands talk to",
     "bench": "put load on a topic",
     "broker": "run a broker; or look at brokers, change settings, drain one",

@@ -12,6 +12,7 @@ from roquet.base.errors import NotFound, Refused, UsageError
 from roquet.cli import output
 from roquet.cli.commands.asking import ask
 from roquet.cli.contexts import secret_of
+from roquet.cli.exits import EXIT_LEFT_OUT
 from roquet.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -135,6 +136,57 @@ async def revoke(admin: Admin, options: argparse.Namespace) -> int:
     )
     output.line(f"{options.user}: without {what}")
     return 0
+
+
+async def bring(admin: Admin, options: argparse.Namespace) -> int:
+    """Make the users and policies of one broker, RocketMQ's for instance, on all others.
+
+    A line for each thing that cannot be had; then the exit code is 3. Users that are there stay.
+    """
+    users = await _asked(options.source, admin.users.list_of(options.source))
+    policies = {
+        it.subject: it.entries
+        for it in await _asked(options.source, admin.users.list_policies(options.source))
+    }
+    brokers = [it for it in await _brokers(admin) if it[1] != options.source]
+    if not brokers:
+        raise NotFound(f"no broker but {options.source} is registered")
+    ask(f"{len(users)} users of {options.source} are made on {len(brokers)} brokers", options)
+    lost: list[str] = []
+    names = {f"User:{it.name}" for it in users}
+    lost += [f"{it}: policies of nobody" for it in policies if it not in names]
+    lost += [f"{it.name}: {options.source} shows no password" for it in users if not it.password]
+    for name, address in brokers:
+        there = {it.name for it in await _asked(name, admin.users.list_of(address))}
+        for user in users:
+            if user.name in there:
+                lost.append(f"{user.name}: {name} has such a user, who stays as it is there")
+            elif user.password:
+                entries = policies.get(f"User:{user.name}", ())
+                lost += [f"{it} (on {name})" for it in await _bring(admin, address, user, entries)]
+    for text in dict.fromkeys(lost):
+        output.line(f"not had: {output.plain(text)}")
+    output.line(f"{options.source}: {len(users)} users, {len(lost)} things not had")
+    return EXIT_LEFT_OUT if lost else 0
+
+
+async def _bring(
+    admin: Admin, address: str, user: UserInfo, entries: Sequence[PolicyEntry]
+) -> list[str]:
+    """Make a user with policies on one broker; return what it refused."""
+    try:
+        await admin.users.create(address, user)
+    except Refused as refusal:
+        return [f"{user.name}: {refusal.remark}"]
+    lost: list[str] = []
+    for entry in entries:
+        # One by one: a broker takes all entries of a request or none.
+        try:
+            about = PolicyInfo(subject=f"User:{user.name}", entries=(entry,))
+            await admin.users.add_policies(address, about)
+        except Refused as refusal:
+            lost.append(f"{user.name}: entry about {entry.resource}: {refusal.remark}")
+    return lost
 
 
 async def _masters(admin: Admin) -> dict[str, str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import NotFound
-from roquet.cli import output
+from roquet.cli import contexts, output
 from roquet.cli.exits import EXIT_REFUSED, EXIT_USAGE
 from roquet.cli.mqadmin.table.absent import ABSENT
 from roquet.cli.mqadmin.table.built import BUILT
@@ -14,6 +17,8 @@ from roquet.cli.mqadmin.table.declared import parser_of, with_changes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from roquet.cli.contexts import Context
 
 COMMANDS = {it.name: it for it in (*BUILT, *ABSENT)}
 
@@ -38,7 +43,26 @@ def mqadmin(words: Sequence[str]) -> int:
     function = command.function()
     from roquet.cli.reach import administered  # noqa: PLC0415
 
+    options.cluster_found = _with_tools_keys(contexts.chosen(options.namesrv, options.context))
     return administered(options, lambda admin: function(admin, options))
+
+
+def _with_tools_keys(cluster: Context) -> Context:
+    """Return a cluster with the keys of Java's tools, where nothing else says what to sign with.
+
+    They are in `$ROCKETMQ_HOME/conf/tools.yml`; a file without both signs nothing. Raises
+    UsageError for one that cannot be read.
+    """
+    home = os.environ.get("ROCKETMQ_HOME", "")
+    file = Path(home) / "conf" / "tools.yml"
+    if cluster.access_key is not None or not home or not file.is_file():
+        return cluster
+    from roquet.acl.credentials import from_environment, from_file  # noqa: PLC0415
+
+    if from_environment(os.environ) is not None:
+        return cluster
+    found = from_file(file, warn=output.error)
+    return dataclasses.replace(cluster, access_key=found.access_key, secret_key=found.secret_key)
 
 
 def _list() -> None:

@@ -39,6 +39,12 @@ impl CommitLog {
             if self.needs_note(from, whole) {
                 return self.note_durable(to);
             }
+            if from == 0 {
+                // Without a note recovery takes a first file that is gone for one that was never
+                // durable. Half a record of a copy counts for nobody.
+                let noted = if whole == 0 { self.whole() } else { whole };
+                return self.note_durable(noted.min(to));
+            }
             Ok(())
         });
         if let Err(error) = done {

@@ -201,17 +201,39 @@ fn read(
     }
 }
 
-/// A store without a log: new, or one whose log is not where the settings say.
+/// A store without a log: new, one whose first file a power cut took before any flush covered it,
+/// or one whose log is not where the settings say.
 fn nothing(derived: &Derived, before: &Before<'_>) -> Result<Recovered, StoreError> {
-    if derived.queues.position() > 0 && !before.settings.truncate_corrupt {
-        return Err(StoreError::corrupt(
-            "there are consume queues but no commit-log file; is storePathCommitLog right? \
-             recoveryTruncateCorrupt=true starts an empty log",
+    let dispatched = derived.queues.position();
+    let flushed = before.known().map_or(0, |known| known.flushed);
+    let mut found = Recovered::default();
+    if dispatched > 0 || flushed > 0 {
+        // The first flush is noted durably before it counts.
+        let was_never_durable = before.may_be_lost(0) == Some(true);
+        if !was_never_durable && !before.settings.truncate_corrupt {
+            return Err(StoreError::corrupt(format!(
+                "there is no commit-log file, but consume queues for {dispatched} bytes of it, and \
+                 {flushed} bytes were durable; is storePathCommitLog right? \
+                 recoveryTruncateCorrupt=true starts an empty log",
+            )));
+        }
+        let why = if was_never_durable {
+            "the machine stopped before its first flush"
+        } else {
+            "recoveryTruncateCorrupt=true"
+        };
+        found.lost_bytes = flushed;
+        found.notes.push(format!(
+            "the log begins anew, without a file of it ({why}): {dispatched} bytes of messages \
+             that the queues know are gone"
         ));
     }
     derived.queues.truncate(0)?;
     derived.deleted.settle(0, 0)?;
-    Ok(Recovered::default())
+    if let Some(index) = &derived.index {
+        index.truncate(0)?;
+    }
+    Ok(found)
 }
 
 /// Removes what a deletion that was interrupted has left of its topic's queues.

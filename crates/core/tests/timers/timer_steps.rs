@@ -105,9 +105,6 @@ fn index(rng: &mut Rng, of: u64) -> usize {
 fn history(seed: u64) -> Result<(), String> {
     let mut rng = Rng(seed);
     let mut world = World::new();
-    // A store that has begun: one whose first file never became durable asks its owner.
-    world.send("k", START + 3_000, None);
-    world.turn();
     // As many as are told apart.
     let mut changes = 4;
     for number in 0..rng.below(60) + 5 {

@@ -3,7 +3,7 @@
 //! `TIMER_STATES=20000` draws more histories than the gate does; `TIMER_SEED` repeats a run.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-use super::common::sim_disk::{Fault, Op};
+use super::common::sim_disk::{Fault, Op, SimDisk};
 use super::common::{setting, Rng};
 use super::timer_help::{World, START, STEP};
 
@@ -47,6 +47,73 @@ fn cancel_counts_when_every_write_fails_while_it_enters_after_the_steps_changed(
             }
         }
     }
+}
+
+/// How many units the log of the timers has on disk.
+fn units(disk: &SimDisk) -> usize {
+    const SIZE: usize = 52;
+    let files = disk.files().into_iter();
+    let logs = files.filter(|(path, _)| path.starts_with("/s/store/timerlog"));
+    logs.map(|(_, bytes)| {
+        let is_unit = |unit: &&[u8]| unit.starts_with(&52_i32.to_be_bytes());
+        bytes.chunks_exact(SIZE).filter(is_unit).count()
+    })
+    .sum()
+}
+
+/// Has a request to cancel enter after two changes of the steps, so that it has several units, when
+/// the log has `others` more; from the `nth` write on all of them fail. Returns the world, and the
+/// units of the request on disk.
+fn cancelled_over_changes(others: usize, nth: Option<u64>) -> (World, usize) {
+    let mut world = World::new();
+    world.send("gone", START + 3_100, None);
+    for number in 0..others {
+        world.send(&format!("kept{number}"), START + 3_100, None);
+    }
+    world.turn();
+    for precision_ms in [500, 200] {
+        world.stop();
+        world.config.precision_ms = precision_ms;
+        world.reopen();
+    }
+    assert!(world.send("x", START + 3_100, Some("gone")));
+    let before = units(&world.disk);
+    if let Some(nth) = nth {
+        world.disk.set_fault(Some(fault(Some(Op::Write), nth, EIO)));
+    }
+    world.pass(500);
+    world.turn();
+    world.disk.set_fault(None);
+    let units = units(&world.disk) - before;
+    (world, units)
+}
+
+#[test]
+fn cancel_counts_after_a_crash_between_its_units() {
+    // A file of the log holds nine units: in some of the stories the request needs two.
+    let mut between = [0; 3];
+    for others in 1..9 {
+        let (_, whole) = cancelled_over_changes(others, None);
+        assert_eq!(whole, between.len(), "units of one request");
+        for (nth, power_lost) in (0..6).flat_map(|nth| [(nth, false), (nth, true)]) {
+            let (mut world, units) = cancelled_over_changes(others, Some(nth));
+            if let Some(count) = between.get_mut(units) {
+                *count += 1;
+            }
+            if power_lost {
+                world.lose_power(&mut Rng(nth));
+            } else {
+                world.kill();
+            }
+            world.pass_in_steps(10_000);
+            let story = format!("{others}, write {nth}, {units} units, {power_lost}");
+            let delivered = world.delivered();
+            assert!(delivered.iter().all(|(key, _)| key != "gone"), "{story}");
+            assert!(delivered.len() >= others, "{story}");
+            world.check().unwrap_or_else(|why| panic!("{story}: {why}"));
+        }
+    }
+    assert!(between[1] > 0 && between[2] > 0, "{between:?}");
 }
 
 /// One act of a history.

@@ -44,6 +44,7 @@ __all__ = [
     "log_bytes",
     "log_limit",
     "plant_panic",
+    "project_records",
     "rebuild_index_file",
     "rebuild_piece",
     "rebuild_queue_file",
@@ -101,6 +102,12 @@ def decode_records(
     born time, born host, store time, store host, reconsume times, prepared transaction offset,
     body, topic, properties as stored, magic). Bodies stay compressed. Raises ValueError on a
     length that does not fit or a CRC that differs.
+    """
+
+def project_records(records: Buffer, projection: str) -> bytes:
+    """Return stored records with only the fields that a projection wants, bodies never.
+
+    Raises ValueError for a projection that is none, and for bytes that are no records.
     """
 
 @final
@@ -185,12 +192,15 @@ def records_to_arrow(
     rows_max: int = ...,
     bytes_max: int = ...,
     start: tuple[int, int] = ...,
+    projected: bool = False,
 ) -> ArrowBatch:
     """Decode pull response bodies into one batch with the columns of the Spark source.
 
     Only rows with begin <= queue offset < end are kept, and only those whose TAGS is one of
     `tags` when given. The batch ends early, saying so in `next`, at `rows_max` rows or `bytes_max`
-    bytes; `start` is such a `next`. Column order and types: docs/design/spark.md.
+    bytes; `start` is such a `next`. Column order and types: docs/design/spark.md. With `projected`
+    records that a broker has left bodies out of are read too. Raises ValueError, for the column
+    `body` as well then.
     """
 
 @final

@@ -11,7 +11,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyCapsule;
 use roquet_core::arrow::ffi;
 use roquet_core::arrow::{Batch, Builder, Failure, Field, Options};
-use roquet_core::codec::record;
+use roquet_core::codec::{projection, record};
 
 use crate::codec::bad_record;
 
@@ -65,7 +65,7 @@ impl ArrowBatch {
 #[pyfunction]
 #[pyo3(signature = (bodies, broker_name, *, columns = None, begin = 0, end = i64::MAX, tags = None,
     decompress_max = 67_108_864, check_crc = true, rows_max = usize::MAX, bytes_max = usize::MAX,
-    start = (0, 0)))]
+    start = (0, 0), projected = false))]
 #[allow(clippy::too_many_arguments)] // Keywords, each of its own kind.
 pub(crate) fn records_to_arrow(
     py: Python<'_>,
@@ -80,8 +80,12 @@ pub(crate) fn records_to_arrow(
     rows_max: usize,
     bytes_max: usize,
     start: (usize, usize),
+    projected: bool,
 ) -> PyResult<ArrowBatch> {
     let fields = fields(columns)?;
+    if projected && fields.contains(&Field::Body) {
+        return Err(PyValueError::new_err("projected records have no body"));
+    }
     let options = Options {
         fields,
         broker_name,
@@ -100,8 +104,12 @@ pub(crate) fn records_to_arrow(
         for (number, body) in bodies.iter().enumerate().skip(start.0) {
             let from = if number == start.0 { start.1 } else { 0 };
             let rest = body.get(from..).unwrap_or_default();
-            next = builder
-                .add(record::records(rest, check_crc))
+            let added = if projected {
+                builder.add(projection::records(rest, check_crc))
+            } else {
+                builder.add(record::records(rest, check_crc))
+            };
+            next = added
                 .map_err(|failure| (number, from, failure))?
                 .map(|at| (number, from + at));
             if next.is_some() {

@@ -15,6 +15,7 @@ use pyo3::IntoPyObjectExt;
 use roquet_core::codec::command::{self, Encoding, Header};
 use roquet_core::codec::error::CodecError;
 use roquet_core::codec::frame::{self, Frame};
+use roquet_core::codec::projection::{self, Projection};
 use roquet_core::codec::record::{self, RecordView, Why};
 use roquet_core::commit_log::scan;
 
@@ -28,6 +29,26 @@ pub(crate) fn crc32(data: Lent<'_>) -> u32 {
 
 fn bad(error: &CodecError) -> PyErr {
     PyValueError::new_err(error.to_string())
+}
+
+/// Leave out of stored records what a projection does not want.
+#[pyfunction]
+pub(crate) fn project_records<'py>(
+    py: Python<'py>,
+    records: Lent<'py>,
+    text: &str,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let Some(wanted) = Projection::parse(text) else {
+        return Err(PyValueError::new_err(format!(
+            "{} of {} bytes is not headers, properties or properties:NAME,...",
+            projection::FIELD,
+            text.len()
+        )));
+    };
+    let mut out = Vec::new();
+    projection::write(records.as_slice(), &wanted, &mut out)
+        .map_err(|(at, why)| bad_record("", at, why))?;
+    Ok(PyBytes::new(py, &out))
 }
 
 /// Cut and decode the whole frames at the start of `data`.

@@ -20,7 +20,7 @@ mod roquet_native {
     #[pymodule_export]
     use crate::arrow::{records_to_arrow, ArrowBatch};
     #[pymodule_export]
-    use crate::codec::{crc32, decode_frames, decode_records, encode_command};
+    use crate::codec::{crc32, decode_frames, decode_records, encode_command, project_records};
     #[pymodule_export]
     use crate::error::StoreError;
     #[pymodule_export]

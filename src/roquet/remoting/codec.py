@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roquet._native import decode_frames, encode_command
+from roquet._native import decode_frames, encode_command, project_records
 from roquet.base.errors import BrokenFrame
 from roquet.protocol.command import Command
 
@@ -27,6 +27,14 @@ def decode(data: Buffer, frame_size_max: int = FRAME_SIZE_MAX) -> tuple[list[Com
     except ValueError as error:
         raise BrokenFrame(str(error)) from error
     return [command_of(frame) for frame in frames], used
+
+
+def project(records: bytes, projection: str) -> bytes:
+    """Return stored records with only the fields that a projection wants, bodies never.
+
+    Raises ValueError for a projection that is none.
+    """
+    return project_records(records, projection)
 
 
 def command_of(frame: NativeFrame) -> Command:

@@ -111,7 +111,11 @@ _TIMES: Table = (
     _number("endingTimestamp", "", "Unix milliseconds by store time: before this", 0),
 )
 _COLUMNS: Table = (
-    _text("columns", "all", "columns by comma; what is left out is never decoded"),
+    _text(
+        "columns",
+        "all",
+        "columns by comma; what is left out is never decoded, and not sent by Roquet brokers",
+    ),
     _flag("includeBody", "true", "whether there is a column `body`"),
     _flag("includeHeaders", "true", "whether there is a column `properties`"),
     _text("tags", "*", "`a || b`: only messages with one of these tags"),

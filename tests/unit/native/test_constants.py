@@ -15,6 +15,7 @@ from roquet.base import limits
 from roquet.broker.messages.put_hooks import KNOWN_TO_CORE
 from roquet.broker.pop.receive.acks import ACK_FAILED, CHANGE_FAILED
 from roquet.broker.remoting.pop import NOT_SET
+from roquet.broker.remoting.receive import OBEYED, PROJECTION
 from roquet.protocol import names
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -66,6 +67,9 @@ EQUAL: dict[str, object] = {
     "SYS_MULTI_TAGS": sys_flag.MULTI_TAGS,
     "SYS_COMPRESSION": sys_flag.COMPRESSION_MASK,
     "SYS_UNPLAIN": sys_flag.TRANSACTION_MASK | sys_flag.NEED_UNWRAP | sys_flag.INNER_BATCH,
+    # What pulls say of projections.
+    "FIELD": PROJECTION,
+    "OBEYED": OBEYED,
     # Limits.
     "FRAME_SIZE_MAX": limits.FRAME_SIZE_MAX,
     "PROPERTIES_SIZE_MAX": props.SIZE_MAX,

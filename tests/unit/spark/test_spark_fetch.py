@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typing_extensions import override
 
+from roquet._native import project_records
 from roquet.base.errors import Corrupt, Refused
 from roquet.model.route import BrokerData
 from roquet.protocol.codes import ResponseCode
@@ -47,6 +48,8 @@ class Broker(Connections):
         self.held, self.step, self.missing = held, step, missing
         self.script: list[Command] = []
         self.asked: list[int] = []
+        self.projections: list[str | None] = []
+        self.obeys = False
         self.body: bytes | None = None
 
     @override
@@ -54,6 +57,7 @@ class Broker(Connections):
         assert tuple(addresses) == ("127.0.0.1:1",)
         header = PullMessageRequest.decode(command.ext)
         self.asked.append(header.queue_offset)
+        self.projections.append(header.projection)
         if self.script:
             return self.script.pop(0)
         at = header.queue_offset
@@ -61,7 +65,13 @@ class Broker(Connections):
             return self.answer(ResponseCode.PULL_OFFSET_MOVED, self.held.start)
         end = min(at + self.step, self.held.stop)
         data = b"".join(record(n, "ab"[n % 2]) for n in range(at, end) if n not in self.missing)
-        return self.answer(ResponseCode.SUCCESS, end, data if self.body is None else self.body)
+        if self.body is not None:
+            data = self.body
+        answer = self.answer(ResponseCode.SUCCESS, end, data)
+        if header.projection is None or not self.obeys:
+            return answer
+        ext = {**(answer.ext or {}), "projection": "1"}
+        return Command(answer.code, ext=ext, body=project_records(data, header.projection))
 
     def answer(self, code: int, following: int, body: bytes = b"") -> Command:
         header = PullMessageResponse(
@@ -135,6 +145,26 @@ def test_reads_exactly_the_range() -> None:
     broker = Broker(range(100))
     assert offsets(reader(broker, 10, 20)) == list(range(10, 20))
     assert broker.asked == [10, 13, 16, 19]
+
+
+def test_a_broker_that_sends_whole_messages_is_asked_for_a_projection_once() -> None:
+    broker = Broker(range(100))
+    assert offsets(reader(broker, 0, 9)) == list(range(9))
+    assert broker.projections == ["headers", None, None]
+
+
+def test_a_broker_that_leaves_bodies_out_is_asked_for_that_on_and_on() -> None:
+    broker = Broker(range(100))
+    broker.obeys = True
+    assert offsets(reader(broker, 0, 9)) == list(range(9))
+    assert broker.projections == ["headers"] * 3
+    # An answer without messages tells nothing.
+    broker.script = [broker.answer(ResponseCode.PULL_NOT_FOUND, 9)]
+    assert offsets(reader(broker, 9, 12)) == [9, 10, 11]
+    assert broker.projections[3:] == ["headers"] * 2
+    # Whole messages are read beside others.
+    broker.script = [broker.answer(ResponseCode.SUCCESS, 14, record(12) + record(13))]
+    assert offsets(reader(broker, 12, 17)) == [12, 13, 14, 15, 16]
 
 
 def test_tags_are_compared_as_text() -> None:

@@ -13,8 +13,9 @@ use crate::codec::decompress;
 use crate::codec::error::CodecError;
 use crate::codec::host;
 use crate::codec::message_id;
+use crate::codec::projection::Positioned;
 use crate::codec::properties;
-use crate::codec::record::{RecordView, Records, Why};
+use crate::codec::record::{RecordView, Why};
 
 /// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -316,7 +317,7 @@ impl<'a> Builder<'a> {
     /// Adds the wanted records of one pull answer until the batch is full.
     ///
     /// Returns where in the answer to go on, `None` when all of it was read.
-    pub fn add(&mut self, mut records: Records<'_>) -> Result<Option<usize>, Failure> {
+    pub fn add<'r>(&mut self, mut records: impl Positioned<'r>) -> Result<Option<usize>, Failure> {
         while !self.is_full() {
             let Some(record) = records.next() else {
                 return Ok(None);

@@ -15,5 +15,6 @@ pub mod header;
 pub mod host;
 pub mod limits;
 pub mod message_id;
+pub mod projection;
 pub mod properties;
 pub mod record;

@@ -230,6 +230,7 @@ mod tests {
             commit,
             suspend_ms: None,
             choice: &Choice::EVERY,
+            projection: None,
             topic_sys_flag: 0,
             group_sys_flag: 0,
         }

@@ -251,6 +251,7 @@ mod tests {
             commit: None,
             suspend_ms: Some(wait_ms),
             choice: &Choice::EVERY,
+            projection: None,
             topic_sys_flag: 0,
             group_sys_flag: 0,
         };

@@ -8,6 +8,7 @@ use super::table::{Choice, State, Table};
 use crate::codec::command::Header;
 use crate::codec::error::CodecError;
 use crate::codec::frame;
+use crate::codec::projection::{self, Projection};
 use crate::store::get::{GetStatus, Got};
 
 /// PULL_MESSAGE.
@@ -49,6 +50,8 @@ pub struct Request<'a> {
     pub suspend_ms: Option<i64>,
     /// Which messages it wants.
     pub choice: &'a Choice,
+    /// Which fields of them it wants; `None` for whole records.
+    pub projection: Option<Projection<'a>>,
     /// What the answer says about the topic.
     pub topic_sys_flag: i32,
     /// What the answer says about the group.
@@ -68,6 +71,7 @@ struct Fields<'a> {
     version: i64,
     expression: &'a str,
     kind: &'a str,
+    projection: Option<Projection<'a>>,
     seen: u32,
 }
 
@@ -128,6 +132,7 @@ fn optional<'a>(found: &mut Fields<'a>, name: &str, value: &'a str) -> Option<()
         "subscription" => found.expression = value,
         "expressionType" => found.kind = value,
         "maxMsgBytes" | "requestSource" => drop(scan::number::<i32>(value)?),
+        projection::FIELD => found.projection = Some(Projection::parse(value)?),
         "liteTopic" => return None,
         _ => {}
     }
@@ -161,6 +166,7 @@ pub fn read<'a>(table: &'a Table, header: &'a Header<'_>) -> Option<Request<'a>>
         commit: commits.then_some(found.commit),
         suspend_ms: (found.sys_flag & SUSPEND != 0).then_some(found.suspend_ms),
         choice,
+        projection: found.projection,
         topic_sys_flag: topic.sys_flag,
         group_sys_flag: group.sys_flag,
     })
@@ -206,12 +212,13 @@ fn name_of(status: GetStatus) -> &'static str {
     }
 }
 
-/// Appends the answer to a pull; the records follow it.
+/// Appends the answer to a pull; the records follow it, `body_size` bytes.
 pub fn write_answer(
     state: &State,
     opaque: i32,
     request: &Request<'_>,
     got: &Got,
+    body_size: usize,
     out: &mut Vec<u8>,
 ) -> Result<(), CodecError> {
     let mut text = String::with_capacity(80);
@@ -237,8 +244,13 @@ pub fn write_answer(
         start = end;
         (*name, value)
     });
-    let fields = std::iter::once(("suggestWhichBrokerId", "0")).chain(fields);
-    let body_size = usize::try_from(got.bytes).unwrap_or(usize::MAX);
+    let obeyed = request
+        .projection
+        .as_ref()
+        .map(|_| (projection::FIELD, projection::OBEYED));
+    let fields = std::iter::once(("suggestWhichBrokerId", "0"))
+        .chain(fields)
+        .chain(obeyed);
     let header = response(
         state,
         code_of(got.status, request.offset),

@@ -13,6 +13,8 @@ use super::pull::{self, Request};
 use super::table::Table;
 use crate::codec::command::{Header, FLAG_ONE_WAY};
 use crate::codec::frame::{self, Frame};
+use crate::codec::projection;
+use crate::codec::record::Why;
 use crate::store::get::{GetStatus, Got, Wanted};
 use crate::store::Store;
 
@@ -97,16 +99,16 @@ impl Pulls<'_> {
             self.ledger.counters.held += 1;
             return Some(());
         }
-        pull::write_answer(
-            &self.table.state,
-            header.opaque,
-            &request,
-            &got,
-            replies.bytes(),
-        )
-        .ok()?;
-        for part in &got.parts {
-            replies.lease(part);
+        if let Some(body) = projected(&request, &got).ok()? {
+            let (size, out) = (body.len(), replies.bytes());
+            pull::write_answer(state, header.opaque, &request, &got, size, out).ok()?;
+            out.extend_from_slice(&body);
+        } else {
+            let (size, out) = (stored_size(&got), replies.bytes());
+            pull::write_answer(state, header.opaque, &request, &got, size, out).ok()?;
+            for part in &got.parts {
+                replies.lease(part);
+            }
         }
         self.ledger.books.asked(&request, got.max);
         let took = from.took();
@@ -198,9 +200,23 @@ impl Pulls<'_> {
         let began = Instant::now();
         let request = plain(self.table, header)?;
         let got = read(self.store, &request)?;
-        pull::write_answer(&self.table.state, header.opaque, &request, &got, bytes).ok()?;
-        for part in &got.parts {
-            bytes.extend_from_slice(part);
+        let body = projected(&request, &got).ok()?;
+        let size = body.as_ref().map_or_else(|| stored_size(&got), Vec::len);
+        pull::write_answer(
+            &self.table.state,
+            header.opaque,
+            &request,
+            &got,
+            size,
+            bytes,
+        )
+        .ok()?;
+        match body {
+            Some(body) => bytes.extend_from_slice(&body),
+            None => got
+                .parts
+                .iter()
+                .for_each(|part| bytes.extend_from_slice(part)),
         }
         let kind = Kind {
             way: Way::Held,
@@ -255,7 +271,29 @@ fn read(store: &Store, request: &Request<'_>) -> Option<Got> {
         tag_codes: request.choice.codes.as_deref(),
         filter: request.choice.filter.as_deref(),
     };
-    store.get_resident(wanted).ok().flatten()
+    let got = if request.projection.is_some() {
+        store.get_projected(wanted)
+    } else {
+        store.get_resident(wanted)
+    };
+    got.ok().flatten()
+}
+
+/// The records of an answer as the pull wants them, `None` for whole ones. Fails at bytes that are
+/// no records, which the store has just checked.
+fn projected(request: &Request<'_>, got: &Got) -> Result<Option<Vec<u8>>, (usize, Why)> {
+    let Some(projection) = &request.projection else {
+        return Ok(None);
+    };
+    let mut out = Vec::new();
+    for part in &got.parts {
+        projection::write(part, projection, &mut out)?;
+    }
+    Ok(Some(out))
+}
+
+fn stored_size(got: &Got) -> usize {
+    usize::try_from(got.bytes).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

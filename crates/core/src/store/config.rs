@@ -259,10 +259,24 @@ impl RecoveryConfig {
     }
 }
 
+/// Stored bytes that one projected get may read in memory: about 0.3 ms for their checksums.
+const PROJECTED_BYTES: u64 = 1 << 20;
+/// Messages of one projected get.
+const PROJECTED_MESSAGES: u64 = 1024;
+
 impl GetConfig {
     /// Most messages of any get.
     pub fn messages_max(&self) -> u64 {
         self.memory.1.max(self.disk.1)
+    }
+
+    /// The limits of a get whose answer leaves bodies out: what is read of memory is bounded, not
+    /// what is sent, and an answer of few messages would cost more than they do.
+    #[must_use]
+    pub fn without_bodies(self) -> Self {
+        let (bytes, messages) = self.memory;
+        let memory = (bytes.max(PROJECTED_BYTES), messages.max(PROJECTED_MESSAGES));
+        Self { memory, ..self }
     }
 }
 

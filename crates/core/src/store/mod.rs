@@ -260,6 +260,14 @@ impl Store {
         self.timed(|getter| getter.get_resident(wanted, resident::is_resident))
     }
 
+    /// As [`Self::get_resident`], for an answer without bodies: more messages at once.
+    pub fn get_projected(&self, wanted: Wanted<'_>) -> Result<Option<Got>, StoreError> {
+        self.timed(|getter| {
+            let settings = getter.settings.without_bodies();
+            Getter { settings, ..getter }.get_resident(wanted, resident::is_resident)
+        })
+    }
+
     fn timed<T>(
         &self,
         read: impl FnOnce(Getter<'_>) -> Result<T, StoreError>,

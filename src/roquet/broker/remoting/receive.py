@@ -6,7 +6,7 @@ Next: broker/services/receive.py, which has the rules.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from roquet.broker.api.receive import (
     Filter,
@@ -15,12 +15,13 @@ from roquet.broker.api.receive import (
     ReceiveRequest,
     ReceiveResult,
 )
-from roquet.broker.api.refusal import Refusal
+from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.remoting.refusals import STATUSES, refusal_reply
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.headers.message import PullMessageRequest, PullMessageResponse
 from roquet.protocol.messages import sys_flag
+from roquet.remoting import codec
 from roquet.remoting.headers import reader
 from roquet.remoting.router import Ports, Request, Route
 
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from roquet.broker.clients.long_polling import Waiter
     from roquet.broker.remoting.callers import Callers
 
+PROJECTION: Final = "projection"
+OBEYED: Final = "1"
+"""What an answer says in that field when it has only what the pull wanted of its messages."""
 FORBIDDEN_TYPES: Mapping[Forbids, int] = {
     Forbids.BROKER: 1,
     Forbids.GROUP: 2,
@@ -73,10 +77,10 @@ class ReceiveAdapter:
 
     def pull(self, request: Request) -> Command | None:
         """Answer now, or hold the pull and return None."""
-        wanted = _wanted(request.command)
-        caller = self._callers.of(request)
         wake = functools.partial(self.resume, request)
         try:
+            wanted = _wanted(request.command)
+            caller = self._callers.of(request)
             result = self._receives.receive_or_hold(wanted, caller, request.peer, wake)
         except Refusal as refusal:
             return _refused(request.command, refusal)
@@ -97,8 +101,10 @@ _READ = reader(PullMessageRequest)
 
 
 def _wanted(command: Command) -> ReceiveRequest:
-    """Return what a pull asks for. Raises HeaderError."""
+    """Return what a pull asks for. Raises HeaderError, Refusal."""
     header = _READ(command)
+    if header.projection is not None:
+        _project(b"", header.projection)
     flag = header.sys_flag
     own = None
     if flag & sys_flag.PULL_SUBSCRIPTION:
@@ -126,8 +132,20 @@ def _answer(command: Command, result: ReceiveResult) -> Command:
         topic_sys_flag=result.topic_sys_flag,
         group_sys_flag=result.group_sys_flag,
     )
+    records = result.records
+    if (projection := (command.ext or {}).get(PROJECTION)) is not None:
+        records = _project(records, projection)
+        fields[PROJECTION] = OBEYED
     code = STATUSES[result.status]
-    return reply_to(command, code, remark=result.detail, ext=fields, body=result.records)
+    return reply_to(command, code, remark=result.detail, ext=fields, body=records)
+
+
+def _project(records: bytes, projection: str) -> bytes:
+    """Return only what a reader wants of messages. Raises Refusal when it does not say that."""
+    try:
+        return codec.project(records, projection)
+    except ValueError as error:
+        raise Refusal(Reason.INVALID_ARGUMENT, str(error)) from error
 
 
 def _refused(command: Command, refusal: Refusal) -> Command:

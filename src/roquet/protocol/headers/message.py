@@ -125,6 +125,12 @@ class PullMessageRequest(Header):
     request_source: int | None = wire("requestSource", "i32", default=None)
     proxy_froward_client_id: str | None = wire("proxyFrowardClientId", "str", default=None)
     lite_topic: str | None = wire("liteTopic", "str", default=None)
+    projection: str | None = wire("projection", "str", default=None)
+    """Not RocketMQ's: which fields of the messages are wanted.
+
+    `headers`, `properties` or `properties:NAME,NAME`; brokers that do not know it pass over it.
+    The rule: crates/core/src/codec/projection.rs.
+    """
 
 
 class PullMessageResponse(Header):
@@ -138,6 +144,8 @@ class PullMessageResponse(Header):
     topic_sys_flag: int | None = wire("topicSysFlag", "i32", default=None)
     group_sys_flag: int | None = wire("groupSysFlag", "i32", default=None)
     forbidden_type: int | None = wire("forbiddenType", "i32", default=None)
+    projection: str | None = wire("projection", "str", default=None)
+    """Not RocketMQ's: `1` where the broker left out what was not wanted."""
 
 
 class QueryMessageRequest(Header):

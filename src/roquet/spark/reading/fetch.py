@@ -24,6 +24,7 @@ from roquet.spark.cluster import pool
 from roquet.spark.cluster.metadata import Metadata, addresses_of
 from roquet.spark.cluster.patience import Patience
 from roquet.spark.offsets import DataLoss, Range
+from roquet.spark.reading import projection
 from roquet.spark.reading.ahead import PULLS_MAX, Ahead, Pulled
 
 if TYPE_CHECKING:
@@ -119,6 +120,9 @@ class QueueReader:
         self._tags = sorted(subscription.tags) or None
         self._filtered = self._tags is not None or options.sql is not None
         self._header = _header(options, whole)
+        self._projection = projection.of(options.columns, by_tags=self._tags is not None)
+        self._projects = self._projection is not None
+        """Whether brokers are asked for a projection: until one does not obey."""
         self._ahead = Ahead(
             self._connections,
             addresses,
@@ -197,6 +201,8 @@ class QueueReader:
             "queueOffset": str(offset),
             "maxMsgNums": str(min(rows, self._range.end - offset)),
         }
+        if self._projection is not None and self._projects:
+            header["projection"] = self._projection
         return Command(RequestCode.PULL_MESSAGE, ext=header)
 
     def _ask(
@@ -253,6 +259,7 @@ class QueueReader:
             raise Unreachable(
                 f"{self._addresses[0]} answers a pull without its fields: {error}"
             ) from error
+        self._projects = self._projects and (not answer.body or found.projection is not None)
         if answer.code != ResponseCode.PULL_OFFSET_MOVED:
             moved_on = found.next_begin_offset > offset
             return (_Outcome.READ if moved_on else _Outcome.NOTHING), found, answer.body
@@ -294,6 +301,7 @@ class QueueReader:
                 tags=self._tags,
                 bytes_max=self._options.bytes_per_batch,
                 start=start,
+                projected=self._projection is not None,
             )
         except ValueError as error:
             raise Corrupt(f"messages of {self._range} cannot be decoded: {error}") from error

@@ -129,19 +129,24 @@ async def why_no_route(session: Session, topic: str) -> RoquetError:
             f"there is no topic {topic} yet: its first message makes it, or type:"
             f" roquet topic create {topic}"
         )
+    return await no_broker(session, topic) or Refused(
+        ResponseCode.TOPIC_NOT_EXIST,
+        f"there is no topic {topic}, and the brokers make none by themselves; type:"
+        f" roquet topic create {topic}",
+    )
+
+
+async def no_broker(session: Session, topic: str) -> Unreachable | None:
+    """Return the error of a cluster without brokers, or of one that names none; else None."""
     try:
         answer = await session.name_servers.ask(request(RequestCode.GET_BROKER_CLUSTER_INFO))
         brokers = ClusterInfo.decode(answer.body).brokers
     except (RoquetError, JsonError) as error:
         return Unreachable(f"there is no topic {topic} now, and no list of brokers: {error}")
-    if not brokers:
-        where = ", ".join(session.name_servers.addresses)
-        return Unreachable(f"no broker is registered at {where}: is one running?")
-    return Refused(
-        ResponseCode.TOPIC_NOT_EXIST,
-        f"there is no topic {topic}, and the brokers make none by themselves; type:"
-        f" roquet topic create {topic}",
-    )
+    if brokers:
+        return None
+    where = ", ".join(session.name_servers.addresses)
+    return Unreachable(f"no broker is registered at {where}: is one running?")
 
 
 def not_started(what: str) -> UsageError:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable
 from roquet.client._cluster.routes import auto_created, publish_queues
-from roquet.client._cluster.trouble import why_no_route
+from roquet.client._cluster.trouble import no_broker
 from roquet.client._sending.latency import FAILED_MS, LatencyBook
 from roquet.client._sending.receipt import SendReceipt, receipts_of
 from roquet.client._sending.retry import is_busy, may_retry, tells_of_broker
@@ -239,8 +239,8 @@ class Delivery:
             try:
                 template = await session.route(self._options.template_topic, timeout_s)
             except Refused:
-                why = await why_no_route(session, topic)
-                if isinstance(why, Unreachable):
+                why = await no_broker(session, topic)
+                if why is not None:
                     raise why from error
                 raise Refused(
                     error.code,

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from roquet.admin.calls import Brokers, read
+from roquet.base.arguments import checked
 from roquet.protocol import fastjson
 from roquet.protocol.bodies import fields
 from roquet.protocol.codes import RequestCode
@@ -31,6 +32,7 @@ class AccountInfo:
     white_address: str
 
 
+@checked
 class Accounts:
     """Accounts of a cluster."""
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from roquet.admin.calls import Brokers as Reach
 from roquet.admin.calls import command, read, read_header, tell_name_servers
+from roquet.base.arguments import checked
 from roquet.base.errors import Refused, UsageError
 from roquet.base.properties_file import read_properties, write_properties
 from roquet.model.topic import can_write
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from roquet.protocol.header import Header
 
 
+@checked
 class Brokers:
     """Brokers of a cluster: one is named by its name (then its master) or its address."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from roquet.admin.calls import Brokers, command, demand, read, read_header
 from roquet.admin.topics import Topics
+from roquet.base.arguments import checked
 from roquet.base.errors import Refused, UsageError
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.queue import MessageQueue
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from roquet.protocol.command import Command
 
     Place = str | int | Mapping[MessageQueue, int]
+else:
+    # What `checked` reads.
+    Place = "str | int | Mapping[MessageQueue, int]"
 
 _PAGE = 2_000
 _NOT_ONLINE = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
@@ -60,6 +64,7 @@ class SeekStep:
         return 0 if self.now is None else self.now - self.then
 
 
+@checked
 class Groups:
     """Consumer groups of a cluster, on every master unless brokers are named."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.admin.calls import command, read
+from roquet.base.arguments import checked
 from roquet.protocol.bodies import light_topics as bodies
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.headers import light as headers
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from roquet.protocol.command import Command
 
 
+@checked
 class LightTopics:
     """Light topics of a cluster; each question goes to one broker, by its address.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from roquet._native import decode_records
 from roquet.admin.calls import Brokers, command, demand, read, read_header
 from roquet.admin.topics import Topics
+from roquet.base.arguments import checked
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import can_write
@@ -83,6 +84,7 @@ def origin_of(message: StoredMessage) -> str:
     return message.topic
 
 
+@checked
 class Messages:
     """Messages of a cluster."""
 

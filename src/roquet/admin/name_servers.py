@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.admin.calls import command, read, read_header, tell_name_servers
+from roquet.base.arguments import checked
 from roquet.base.errors import UsageError
 from roquet.base.properties_file import read_properties, write_properties
 from roquet.protocol.bodies import stats
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from roquet.protocol.command import Command
 
 
+@checked
 class NameServers:
     """The name servers of a cluster. Each has its own tables: changes go to all of them."""
 

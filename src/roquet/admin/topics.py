@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from roquet.admin.calls import Brokers, command, demand, read, read_header, tell_name_servers
+from roquet.base.arguments import checked
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
 from roquet.model.queue import MessageQueue
 from roquet.model.topic import READ_WRITE, TopicConfig, can_read
@@ -51,6 +52,7 @@ class Presence:
     """The name server's words when it is nowhere."""
 
 
+@checked
 class Topics:
     """Topics of a cluster, on every master unless brokers are named."""
 

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from roquet.admin.calls import read
+from roquet.base.arguments import checked
 from roquet.protocol import fastjson
 from roquet.protocol.bodies import fields
 from roquet.protocol.codes import RequestCode
@@ -54,6 +55,7 @@ class PolicyInfo:
     entries: tuple[PolicyEntry, ...]
 
 
+@checked
 class Users:
     """Users and policies; each question goes to one broker, by its address.
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from roquet.acl.credentials import Credentials, from_environment
 from roquet.admin import Admin
+from roquet.base.arguments import a_function, a_text, an_instance
 from roquet.base.clock import SystemClock
 from roquet.base.config import env_name
 from roquet.base.errors import UsageError
 from roquet.client._answers import Answers
-from roquet.client._arguments import a_function, a_text, an_instance
 from roquet.client._cluster.admin import SessionCalls
 from roquet.client._cluster.broker_calls import BrokerCalls
 from roquet.client._cluster.events import Events

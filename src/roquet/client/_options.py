@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roquet.base.arguments import like_defaults
 from roquet.base.errors import RoquetError, UsageError
-from roquet.client._arguments import like_defaults
 from roquet.protocol.messages.compression import CompressionType
 
 if TYPE_CHECKING:

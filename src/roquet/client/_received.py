@@ -7,6 +7,7 @@ import enum
 import logging
 from typing import TYPE_CHECKING, Any
 
+from roquet.base.arguments import checked
 from roquet.base.errors import UsageError
 from roquet.base.overriding import override
 from roquet.client.codecs.base import decoded
@@ -34,6 +35,7 @@ class Outcome(enum.Enum):
     RETRY = "retry"
 
 
+@checked
 class Received:
     """One delivery. The first of `ack`, `retry` and `dead_letter` counts; later ones do nothing."""
 

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypeGuard
 
+from roquet.base.arguments import a_text, texts
 from roquet.base.errors import UsageError
-from roquet.client._arguments import a_text, texts
 from roquet.model.subscription import ExpressionType, SubscriptionData
 from roquet.protocol import names, tags
 from roquet.protocol.sql92.compiler import compile_sql

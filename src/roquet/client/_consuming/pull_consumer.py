@@ -9,6 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Literal, Self
 
 from roquet._native import decode_records
+from roquet.base.arguments import checked
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.client._cluster.broker_calls import Pull, Pulled
 from roquet.client._cluster.routes import subscribe_queues
@@ -53,6 +54,7 @@ class _Reading:
     fetched: deque[StoredMessage] = dataclasses.field(default_factory=deque["StoredMessage"])
 
 
+@checked
 class PullConsumer:
     """Reads queues from offsets that the application chooses. Use it with `async with`."""
 

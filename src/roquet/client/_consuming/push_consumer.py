@@ -7,6 +7,7 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING, Self
 
+from roquet.base.arguments import checked
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable
 from roquet.client._cluster.trouble import Troubles, not_started
 from roquet.client._consuming.direct import NOWHERE, consume_directly
@@ -43,6 +44,7 @@ _UNBALANCED_PAUSE_S = 1.0
 _GIVE_BACK_PAUSE_S = 5.0
 
 
+@checked
 class Consumer:
     """Receives the messages of a group. Use it with `async with`, then `async for`."""
 
@@ -124,10 +126,9 @@ class Consumer:
         session.members.add_consumer(self.group, self)
         self._open = True
         self._handout.open()
+        first = next(iter(self._subscriptions))
         self._tasks.spawn(
-            self._troubles.say_when_silent(
-                lambda: bool(self._lanes), next(iter(self._subscriptions))
-            ),
+            self._troubles.say_when_silent(lambda: bool(self._lanes), first),
             f"first answer for {self.group}",
         )
         for topic in tuple(self._subscriptions):
@@ -216,9 +217,8 @@ class Consumer:
     ) -> list[Received]:
         """Return the next messages, at most `max_messages` (1 to 1024); none is acknowledged.
 
-        Waits up to `timeout_s` for the first and `linger_s` longer for others to fill the batch;
-        an empty list means that none came in time, or that the consumer is closed. An ordered
-        consumer has one message a queue under way. Raises UsageError, and as the loop does.
+        Waits up to `timeout_s` for the first, then `linger_s` longer to fill the batch; an empty
+        list: none in time, or closed. Ordered: one message a queue under way. Raises as the loop.
         """
         self._check_open()
         check_count(max_messages)

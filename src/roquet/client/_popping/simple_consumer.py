@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from roquet._native import decode_records
+from roquet.base.arguments import checked
 from roquet.base.errors import Unreachable, UsageError
 from roquet.client._cluster.requests import request
 from roquet.client._cluster.routes import subscribe_queues
@@ -48,6 +49,7 @@ _NOTHING = frozenset(
 )
 
 
+@checked
 class SimpleConsumer:
     """Receives and acknowledges messages one by one. Use it with `async with`."""
 

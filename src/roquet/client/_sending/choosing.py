@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from roquet.base.arguments import a_function, a_text, an_instance
 from roquet.base.errors import UsageError
-from roquet.client._arguments import a_function, a_text, an_instance
 from roquet.model.queue import MessageQueue
 from roquet.protocol.java_hash import java_hash
 

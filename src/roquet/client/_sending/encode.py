@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, cast
 
+from roquet.base.arguments import a_text, table_of_texts, texts
 from roquet.base.errors import UsageError
-from roquet.client._arguments import a_text, table_of_texts, texts
 from roquet.client._sending.due import check_room
 from roquet.model.message import Message
 from roquet.protocol import names, properties

@@ -10,8 +10,8 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Self
 
+from roquet.base.arguments import a_number, a_text, a_time_s, an_instance, texts
 from roquet.base.errors import OutcomeUnknown, RoquetError, UsageError
-from roquet.client._arguments import a_number, a_text, a_time_s, an_instance, texts
 from roquet.client._cluster.requests import request as make_request
 from roquet.client._cluster.trouble import not_started
 from roquet.client._received import Received

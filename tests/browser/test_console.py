@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 import axe_core
+from browser_harness import SHOTS, chromium
 from cli_harness import Running
 from roquet import sync
 
@@ -19,18 +18,6 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, BrowserContext, Page
 
-CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-QUIET = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-SHOTS = Path(__file__).parents[2] / "build" / "reports"
-WAIT_MS = 20_000
 AT_MS = 1_700_000_000_000
 PAGES = (
     "/",
@@ -76,11 +63,10 @@ class Console:
         self.wrong: list[str] = []
         """What the browser's console complained about."""
         self.page = context.new_page()
-        self.page.set_default_timeout(WAIT_MS)
         self.page.on("console", self._said)
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.goto(link)
-        expect(self.page.locator("h1")).to_have_text("Overview", timeout=WAIT_MS)
+        expect(self.page.locator("h1")).to_have_text("Overview")
         assert self.token not in self.page.url
 
     def _said(self, said: object) -> None:
@@ -94,10 +80,8 @@ class Console:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
+    with chromium() as opened:
         yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +136,7 @@ def test_a_topic_is_created_published_to_followed_and_deleted(console: Console) 
     expect(other.locator(".note.done")).to_contain_text("stored in queue")
     other.close()
     line = page.locator(".tail li").first
-    expect(line).to_contain_text("<b>hello</b> & <script>alert(1)</script>", timeout=WAIT_MS)
+    expect(line).to_contain_text("<b>hello</b> & <script>alert(1)</script>")
     SHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=str(SHOTS / "console-tail.png"))
     line.locator("a").click()
@@ -234,6 +218,8 @@ def test_keys_move_about(console: Console) -> None:
     page.keyboard.press("g")
     page.keyboard.press("t")
     expect(page.locator("h1")).to_have_text("Topics")
+    # Its script listens to keys once it is loaded.
+    page.wait_for_load_state()
     page.keyboard.press("/")
     page.keyboard.type("ord")
     page.keyboard.press("Enter")
@@ -272,10 +258,10 @@ def test_another_role_sees_less_and_signs_out(console: Console, browser: Browser
 
 def test_the_overview_refreshes_itself_and_draws_rates(console: Console) -> None:
     page = console.go("/")
-    expect(page.locator(".chart canvas")).to_have_count(1, timeout=WAIT_MS)
+    expect(page.locator(".chart canvas")).to_have_count(1)
     expect(page.locator("#live .card")).to_have_count(1)
     page.evaluate("document.querySelector('#live').dataset.old = 'yes'")
-    expect(page.locator("#live[data-old]")).to_have_count(0, timeout=WAIT_MS)
+    expect(page.locator("#live[data-old]")).to_have_count(0)
     expect(page.locator("#live .card")).to_have_count(1)
 
 

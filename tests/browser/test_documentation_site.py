@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import http.server
-import os
 import re
 import subprocess
 import sys
@@ -16,9 +15,10 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 from tools.pages import documentation_site as site
 
+from browser_harness import SHOTS, chromium
 from roquet.base.overriding import override
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page, Request
 
-CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-SHOTS = site.ROOT / "build/reports"
 CUT_OFF = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 SHOWN = {
     "index.html": "front",
@@ -72,12 +70,8 @@ def wrong() -> list[str]:
 
 @pytest.fixture
 def page(address: str, wrong: list[str]) -> Iterator[Page]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", CUT_OFF]
-        )
+    with chromium(CUT_OFF) as browser:
         opened = browser.new_page(viewport={"width": 1280, "height": 900})
-        opened.set_default_timeout(30_000)
         opened.on("console", lambda it: wrong.append(it.text) if it.type == "error" else None)
         opened.on("pageerror", lambda it: wrong.append(str(it)))
         opened.on("requestfailed", lambda it: _failed(it, wrong))
@@ -86,7 +80,6 @@ def page(address: str, wrong: list[str]) -> Iterator[Page]:
             lambda it: None if it.url.startswith((address, "data:")) else wrong.append(it.url),
         )
         yield opened
-        browser.close()
 
 
 def _failed(request: Request, wrong: list[str]) -> None:
@@ -128,7 +121,7 @@ def test_search_finds_a_page_and_leads_there(address: str, page: Page, wrong: li
             break
     entry.press_sequentially("recoveryTruncateCorrupt", delay=20)
     found = page.locator("a[href*='docs/']").filter(has_text=re.compile("recovery", re.IGNORECASE))
-    expect(found.first).to_be_visible(timeout=30_000)
+    expect(found.first).to_be_visible()
     page.screenshot(path=SHOTS / "site-search.png")
     found.first.click()
     expect(page).to_have_url(re.compile(r"/docs/.*\.html"))

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
 import select
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
+
+from browser_harness import SHOTS, chromium
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from playwright.sync_api import Page
-
-CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-QUIET = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-SHOTS = Path(__file__).parents[2] / "build" / "reports"
 
 
 @pytest.fixture
@@ -55,11 +43,9 @@ def address() -> Iterator[str]:
 
 @pytest.fixture
 def page() -> Iterator[Page]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
+    with chromium() as browser:
         opened = browser.new_page(viewport={"width": 1280, "height": 800})
         yield opened
-        browser.close()
 
 
 def test_the_live_page_shows_the_fleet(address: str, page: Page) -> None:
@@ -67,16 +53,16 @@ def test_the_live_page_shows_the_fleet(address: str, page: Page) -> None:
     page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.goto(address)
-    expect(page.locator("#state")).to_contain_text("3 of 3 servers registered", timeout=20_000)
+    expect(page.locator("#state")).to_contain_text("3 of 3 servers registered")
     rows = page.locator("#servers tbody tr")
     expect(rows).to_have_count(3)
     expect(rows.first).to_contain_text("lobby-1")
     assert {row.get_attribute("class") for row in rows.all()} == {"registered"}
     expect(page.locator("#map circle")).to_have_count(4)
     # The demo sends in rounds: the page sees packets go by.
-    expect(page.locator("#rate")).not_to_have_text("0 packets/s", timeout=20_000)
+    expect(page.locator("#rate")).not_to_have_text("0 packets/s")
     packets = page.locator("#servers tbody tr").nth(1).locator("td").nth(8)
-    expect(packets).not_to_have_text(packets.inner_text(), timeout=20_000)
+    expect(packets).not_to_have_text(packets.inner_text())
     SHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=str(SHOTS / "relay-page.png"))
     page.emulate_media(color_scheme="dark")

@@ -90,7 +90,7 @@ class Pair:
         settings.write_text(
             f"brokerName={BROKER}\nlistenPort={port}\nbindAddress=127.0.0.1\n"
             f"namesrvAddr={self.names}\nstorePathRootDir={self.folder / name}\n"
-            "brokerFastFailureEnable=false\n"
+            "brokerFastFailureEnable=false\nwaitTimeMillsInSendQueue=60000\n"
             "mappedFileSizeCommitLog=16777216\ndiskMaxUsedSpaceRatio=95\n"
             "registerNameServerPeriod=10000\nslaveSyncInterval=200\n" + more
         )

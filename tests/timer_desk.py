@@ -21,6 +21,7 @@ from roquet.protocol.headers.message import (
 )
 from roquet.remoting.client import Client
 from roquet.store.records import Record, read_records
+from roquet.testing.cluster import BUSY_MACHINE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -38,7 +39,7 @@ class Desk:
         self.client = Client(clock=SystemClock())
 
     async def ask(self, code: int, ext: dict[str, str], body: bytes = b"") -> Command:
-        return await self.client.call(self.address, Command(code, ext, body, language="JAVA"))
+        return await self.client.call(self.address, Command(code, ext, body, language="JAVA"), 20.0)
 
     async def send(self, body: bytes, topic: str = "Orders", **more: str) -> Command:
         header = SendMessageRequest(
@@ -73,7 +74,7 @@ class Desk:
     async def arrived(self, count: int) -> list[Record]:
         """Wait until so many messages are there."""
         found: list[Record] = []
-        for _ in range(200):
+        for _ in range(1000):
             found = await self.pull()
             if len(found) >= count:
                 break
@@ -100,7 +101,7 @@ async def desk(folder: Path, **more: str) -> AsyncIterator[Desk]:
         "maxIndexNum": "2000",
         "timerPrecisionMs": str(STEP_MS),
         "recallMessageEnable": "true",
-        "diskMaxUsedSpaceRatio": "95",
+        **BUSY_MACHINE,
         **more,
     }
     config, report = load(BrokerConfig, given, {}, {})

@@ -30,6 +30,7 @@ TIMERS = {
     "timerMaxDelaySec": "259200",
     "mappedFileSizeTimerLog": "1048576",
     "brokerFastFailureEnable": "false",
+    "waitTimeMillsInSendQueue": "60000",
     "compressedRegister": "true",
 }
 TOPIC = "TimerTarget"

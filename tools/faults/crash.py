@@ -37,7 +37,7 @@ from roquet.protocol.command import Command
 from roquet.remoting.client import Client
 from roquet.roquet_native import decode_records
 from roquet.testing import history
-from roquet.testing.cluster import pull_command, send_command
+from roquet.testing.cluster import BUSY_MACHINE, pull_command, send_command
 from roquet.testing.history import (
     Acked,
     Committed,
@@ -73,8 +73,7 @@ SETTINGS = {
     "mappedFileSizeConsumeQueue": "20000",
     "maxHashSlotNum": "500",
     "maxIndexNum": "5000",
-    "brokerFastFailureEnable": "false",
-    "diskMaxUsedSpaceRatio": "95",
+    **BUSY_MACHINE,
     "fileReservedTime": "72",
     # So often that many kills fall into the writing of a table.
     "flushConsumerOffsetInterval": "50",

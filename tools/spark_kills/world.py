@@ -129,7 +129,7 @@ class World:
         (self.folder / "broker.properties").write_text(
             f"brokerName=b\nlistenPort={self.broker_port}\nbindAddress=127.0.0.1\n"
             f"namesrvAddr={self.names}\nstorePathRootDir={self.folder / 'store'}\n"
-            "brokerFastFailureEnable=false\nmappedFileSizeCommitLog=67108864\n"
+            "brokerFastFailureEnable=false\nwaitTimeMillsInSendQueue=60000\nmappedFileSizeCommitLog=67108864\n"
             "diskMaxUsedSpaceRatio=95\n"
         )
         self.start_broker()

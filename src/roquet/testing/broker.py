@@ -29,6 +29,7 @@ from roquet.namesrv import app as namesrv_app
 from roquet.namesrv.config import NamesrvConfig, Settings
 from roquet.service.background import Tasks
 from roquet.service.loop_thread import LoopThread
+from roquet.testing.cluster import BUSY_MACHINE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -45,11 +46,7 @@ SETTINGS: Mapping[str, str] = {
     "enablePropertyFilter": "true",
     "recallMessageEnable": "true",
     "timerPrecisionMs": "100",
-    # Tests keep a machine busy and its disk full: neither may turn sends away.
-    "brokerFastFailureEnable": "false",
-    "waitTimeMillsInSendQueue": "60000",
-    "diskMaxUsedSpaceRatio": "95",
-    "cleanFileForciblyEnable": "false",
+    **BUSY_MACHINE,
 }
 """What differs from a broker's defaults; `Broker(settings=...)` goes before."""
 _MEMORY = Path("/dev/shm")  # noqa: S108  (a folder of our own is made in it)

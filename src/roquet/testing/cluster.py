@@ -28,19 +28,24 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
 
+BUSY_MACHINE = {
+    # Other tests keep this machine busy: neither a late loop nor a send that had to wait for it is
+    # a reason to turn sends away.
+    "brokerFastFailureEnable": "false",
+    "waitTimeMillsInSendQueue": "60000",
+    # The disk of a test machine may be full beyond any broker's taste.
+    "diskMaxUsedSpaceRatio": "95",
+    "cleanFileForciblyEnable": "false",
+}
+"""What a broker of a test needs unless the test is about these settings."""
 TINY = {
+    **BUSY_MACHINE,
     "mappedFileSizeCommitLog": "1048576",
     "mappedFileSizeConsumeQueue": "20000",
     "maxHashSlotNum": "500",
     "maxIndexNum": "2000",
     "listenPort": "0",
     "bindAddress": "127.0.0.1",
-    # Other tests keep this machine busy; a late loop must not turn sends away.
-    "brokerFastFailureEnable": "false",
-    "waitTimeMillsInSendQueue": "60000",
-    # The disk of a test machine may be full beyond any broker's taste.
-    "diskMaxUsedSpaceRatio": "95",
-    "cleanFileForciblyEnable": "false",
 }
 
 

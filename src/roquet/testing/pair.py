@@ -40,6 +40,7 @@ SOON = {
     "slaveSyncInterval": "500",
     "registerNameServerPeriod": "10000",
     "brokerFastFailureEnable": "false",
+    "waitTimeMillsInSendQueue": "60000",
     "diskMaxUsedSpaceRatio": "95",
 }
 """Ours looks for its master more often than a product would; Java's intervals are fixed."""

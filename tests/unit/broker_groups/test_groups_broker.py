@@ -29,6 +29,7 @@ from roquet.remoting.client import Client
 from roquet.remoting.router import Request, Route
 from roquet.store.records import Record, read_records
 from roquet.testing.clock import FakeClock
+from roquet.testing.cluster import BUSY_MACHINE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -118,8 +119,7 @@ async def desk(folder: Path) -> AsyncIterator[Desk]:
         "mappedFileSizeConsumeQueue": "20000",
         "maxHashSlotNum": "500",
         "maxIndexNum": "2000",
-        "brokerFastFailureEnable": "false",
-        "diskMaxUsedSpaceRatio": "95",
+        **BUSY_MACHINE,
     }
     config, report = load(BrokerConfig, given, {}, {})
     assert not report.unknown

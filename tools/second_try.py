@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 FAILED_MAX = 2
-LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
+LAST_FAILED = "v/cache/lastfailed"
+"""In a folder beside the report: stages that run at the same time keep theirs apart."""
 
 
 def failed_tests(cache: Path) -> list[str]:
@@ -26,7 +27,7 @@ def failed_tests(cache: Path) -> list[str]:
 
 def main(report: Path) -> int:
     """Run them, with a report beside the first one; return 0 when all of them pass."""
-    failed = failed_tests(LAST_FAILED)
+    failed = failed_tests(report.with_suffix(".cache") / LAST_FAILED)
     if not failed or len(failed) > FAILED_MAX:
         print(f"{len(failed)} failed: no second try (at most {FAILED_MAX} get one)")
         return 1

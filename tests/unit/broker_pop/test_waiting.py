@@ -170,6 +170,8 @@ def test_one_pop_more_than_may_wait_is_answered_209(tmp_path: Path) -> None:
             await until_notification_held(it)
             await it.send(TOPIC, b"new")
             assert popped(await waiting).bodies == [b"new"]
+            # The pop took that one: the notification waits on, 20 s if nothing else came.
+            await it.send(TOPIC, b"more")
             await asked
 
     play(tmp_path, tell, maxPopPollingSize="1")

@@ -28,7 +28,7 @@ def play(folder: Path, tell: Callable[[Cluster], Awaitable[None]], **changes: st
 
 async def dispatched(it: Cluster) -> None:
     """Wait until everything that was sent can be read."""
-    for _ in range(500):
+    for _ in range(3000):
         if it.broker.store.dispatch_behind() == 0:
             # One more turn: the listeners hear of it through the loop.
             await asyncio.sleep(0.01)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from typing import IO
 
 SOURCES = Path(__file__).parents[1] / "src"
+WAIT_S = 60
+"""What a command may take, and a server until its next line: a busy machine is slow."""
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -32,7 +34,7 @@ def roquet(home: Path, *arguments: str, given: str = "") -> subprocess.Completed
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=WAIT_S,
         env=environment(home),
     )
 
@@ -60,7 +62,7 @@ class Running:
 
     def line(self) -> str:
         assert self.child.stdout is not None
-        ready, _, _ = select.select([self.child.stdout], [], [], 20)
+        ready, _, _ = select.select([self.child.stdout], [], [], WAIT_S)
         assert ready, "it says nothing"
         return self.child.stdout.readline().decode().rstrip("\n")
 
@@ -73,7 +75,7 @@ class Running:
     def stop(self) -> int:
         if self.child.poll() is None:
             self.child.send_signal(signal.SIGTERM)
-        code = self.child.wait(20)
+        code = self.child.wait(WAIT_S)
         assert self.child.stdout is not None
         self.child.stdout.close()
         return code

@@ -14,7 +14,7 @@ from typing_extensions import override
 from roquet.base.clock import SystemClock
 from roquet.ha.config import HaConfig
 from roquet.protocol.command import Command
-from roquet.remoting.client import Client
+from roquet.remoting.client import Client, ClientConfig
 from roquet.testing.cluster import (
     pull_command,
     running_broker,
@@ -92,7 +92,8 @@ class PairWorld:
 @contextlib.asynccontextmanager
 async def pair_world(folder: Path) -> AsyncGenerator[PairWorld]:
     """Run what both brokers need."""
-    client = Client(clock=SystemClock())
+    # A loop with much to do accepts late.
+    client = Client(clock=SystemClock(), config=ClientConfig(connect_s=20.0))
     async with running_name_server(folder / "namesrv") as server:
         await client.start()
         try:

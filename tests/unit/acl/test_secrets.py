@@ -137,7 +137,7 @@ def test_pages_of_metrics_and_health_show_no_secret(tmp_path: Path) -> None:
     def pages() -> str:
         found: list[str] = []
         for path in ("metrics", "livez", "readyz"):
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=20) as page:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=120) as page:
                 found.append(page.read().decode())
         return "".join(found)
 
@@ -167,7 +167,7 @@ def _run(arguments: list[str], env: Mapping[str, str]) -> subprocess.CompletedPr
         [sys.executable, "-m", "roquet", *arguments],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=120,
         check=False,
         env={**os.environ, **env},
     )

@@ -41,7 +41,6 @@ def test_a_deleted_topic_whose_records_end_the_log_stays_away(tmp_path: Path) ->
     play(tmp_path, after)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 def test_a_kill_right_after_the_deletion_does_not_undo_it(tmp_path: Path, flush: str) -> None:
     async def tell() -> None:

@@ -199,7 +199,7 @@ def test_3511_1790_a_full_disk_is_said_reads_go_on_and_space_heals_it(small_disk
             offset += len(found)
         assert offset == sent
         (small_disk / "ballast").unlink()
-        for _ in range(100):
+        for _ in range(300):
             answer = await it.send("orders", b"x" * 60_000)
             if answer.code == 0:
                 break

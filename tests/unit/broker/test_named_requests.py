@@ -89,7 +89,7 @@ async def thrown(port: int, frames: list[bytes]) -> None:
         await writer.wait_closed()
 
 
-@pytest.mark.timeout(max(120, MUTATED // 100))
+@pytest.mark.timeout(max(240, MUTATED // 100))
 def test_b22_a_broker_serves_on_under_broken_frames(tmp_path: Path) -> None:
     rng = random.Random(SEED)
     shapes = valid_frames()

@@ -159,12 +159,12 @@ def test_a_held_pull_is_answered_when_its_message_comes(tmp_path: Path) -> None:
         await asyncio.sleep(0.1)
         assert not waiting.done()
         await it.send("orders", b"first", properties="TAGS\x01a\x02")
-        answer = await asyncio.wait_for(waiting, 5)
+        answer = await asyncio.wait_for(waiting, 30)
         assert [record.body for record in records(answer)] == [b"first"]
         await asyncio.sleep(0.1)
         assert not tagged.done()
         await it.send("orders", b"second", properties="TAGS\x01b\x02")
-        answer = await asyncio.wait_for(tagged, 5)
+        answer = await asyncio.wait_for(tagged, 30)
         (record,) = records(answer)
         assert (record.body, properties(record)["TAGS"]) == (b"second", "b")
 
@@ -187,7 +187,7 @@ def test_a_held_pull_ends_with_its_time(tmp_path: Path) -> None:
 def test_short_polling_waits_no_longer_than_it_says(tmp_path: Path) -> None:
     async def tell(it: Cluster) -> None:
         orders(it)
-        answer = await asyncio.wait_for(it.pull("orders", **WAIT), 5)
+        answer = await asyncio.wait_for(it.pull("orders", **WAIT), 30)
         assert answer.code == 19
 
     play(tmp_path, tell, longPollingEnable="false", shortPollingTimeMills="50")

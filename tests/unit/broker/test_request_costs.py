@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 QUEUES = 10_000
 TURN_MS_MAX = 150
 """CPU of one turn that is certainly too much: five to ten times what they take."""
+TRIES = 4
 
 
 @dataclasses.dataclass
@@ -105,10 +106,14 @@ def test_worst_body_of_a_code_at_its_limit_leaves_the_loop_to_others(
     assert len(body) <= body_max(code)
 
     async def tell(it: Cluster) -> None:
-        async with turns() as count:
-            await it.call(Command(code, ext={}, body=body))
-        assert count.count > len(body) // PAUSE_BYTES
-        assert count.longest_ms < TURN_MS_MAX
+        longest_ms: list[float] = []
+        # On a machine with much else to do the same turn takes CPU several times, now and then.
+        while not longest_ms or (min(longest_ms) >= TURN_MS_MAX and len(longest_ms) < TRIES):
+            async with turns() as count:
+                await it.call(Command(code, ext={}, body=body))
+            assert count.count > len(body) // PAUSE_BYTES
+            longest_ms.append(count.longest_ms)
+        assert min(longest_ms) < TURN_MS_MAX
 
     play(tmp_path, tell)
 

@@ -95,7 +95,7 @@ def test_both_headers_and_both_forms_of_the_request_are_taken(tmp_path: Path) ->
 def test_the_first_send_creates_the_topic_and_the_name_server_hears_of_it(tmp_path: Path) -> None:
     async def tell(it: Cluster) -> None:
         assert (await it.send("orders", d="3")).code == 0
-        for _ in range(200):
+        for _ in range(3000):
             if "orders" in it.name_server.table.topics:
                 break
             await asyncio.sleep(0.01)

@@ -35,7 +35,7 @@ async def routed(it: Cluster, perm: int) -> None:
     """Wait until the name server gives a topic this permission."""
     question = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "Orders"})
     wanted = f'"perm":{perm}'.encode()
-    for _ in range(500):
+    for _ in range(3000):
         if wanted in (await it.call(question, it.name_servers)).body:
             return
         await asyncio.sleep(0.01)

@@ -60,7 +60,7 @@ async def recorded(it: Cluster) -> list[dict[str, object]]:
 async def until_recorded(it: Cluster, count: int) -> list[dict[str, object]]:
     """Wait for so many records of POP."""
     found: list[dict[str, object]] = []
-    for _ in range(100):
+    for _ in range(600):
         found = await recorded(it)
         if len(found) >= count:
             return found

@@ -23,7 +23,7 @@ ONCE = "once"
 
 async def again(it: Cluster) -> Popped:
     """Pop until something comes."""
-    for _ in range(100):
+    for _ in range(400):
         got = await pop(it)
         if got.records:
             return got

@@ -60,7 +60,7 @@ def test_timer_message_waits_through_a_restart_and_arrives_once(tmp_path: Path) 
             for number in range(5):
                 await running.send(b"%d" % number, TIMER_DELAY_MS=str(600 + 100 * number))
             rows: tuple[TopicTimers, ...] = ()
-            for _ in range(100):
+            for _ in range(1000):
                 answer = await running.ask(RequestCode.GET_TIMER_METRICS, {})
                 rows = TimerMetricsBody.decode(answer.body).topics
                 if rows and rows[0].waiting == 5:
@@ -212,7 +212,7 @@ def test_checkpoint_is_the_one_of_java(tmp_path: Path) -> None:
             # So far off that it enters the wheel, however busy the machine is.
             await running.send(b"x", TIMER_DELAY_SEC="60")
             numbers: tuple[int, ...] = ()
-            for _ in range(100):
+            for _ in range(1000):
                 answer = await running.ask(RequestCode.GET_TIMER_CHECK_POINT, {})
                 numbers = struct.unpack(">7q", answer.body)
                 if numbers[1]:

@@ -187,7 +187,7 @@ def test_output_that_nobody_reads_is_no_error(namesrv: str, tmp_path: Path) -> N
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=120,
         env=environment(tmp_path),
     )
     assert piped.returncode == 0

@@ -115,7 +115,7 @@ def test_pub_says_what_a_message_is(dev: tuple[str, Path]) -> None:
         input=b"\xff\xfe\n",
         capture_output=True,
         check=False,
-        timeout=30,
+        timeout=120,
         env=environment(home),
     )
     assert (raw.returncode, raw.stderr) == (0, b"")
@@ -186,6 +186,6 @@ def test_sub_of_an_unknown_topic_says_so_and_goes_on_when_it_comes(dev: tuple[st
     assert "there is no topic soon yet" in line
     assert "roquet topic create soon" in line
     roquet(home, "pub", "soon", "now", "-n", address)
-    out, rest = child.communicate(timeout=20)
+    out, rest = child.communicate(timeout=120)
     assert (child.returncode, rest) == (0, b"")
     assert out.endswith(b"now\n")

@@ -253,7 +253,7 @@ def process(arguments: str, redirections: str, home: Path) -> subprocess.Complet
         ["bash", "-c", f"{sys.executable} -m roquet {arguments} {redirections}"],
         capture_output=True,
         check=False,
-        timeout=30,
+        timeout=120,
         env={
             **kept,
             "HOME": str(home),

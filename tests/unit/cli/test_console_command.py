@@ -171,7 +171,7 @@ def test_blocks_of_the_guide_work(tmp_path: Path) -> None:
 
 def _shell(line: str) -> str:
     return subprocess.run(
-        shlex.split(line), capture_output=True, text=True, check=True, timeout=30
+        shlex.split(line), capture_output=True, text=True, check=True, timeout=60
     ).stdout
 
 

@@ -50,7 +50,7 @@ def test_commands_of_the_page_work(dev: tuple[str, Path], page: str) -> None:
         if words[0] == "sub" and "-c" not in words:
             assert child.stdout.readline()
             child.send_signal(signal.SIGINT)  # it goes on until Ctrl-C
-        out, _ = child.communicate(timeout=30)
+        out, _ = child.communicate(timeout=120)
         assert child.returncode == 0, line
         assert out or words[0] == "sub", line
 
@@ -78,5 +78,5 @@ def test_python_blocks_of_the_page_run_as_scripts(dev: tuple[str, Path], page: s
             raise AssertionError(child.stderr.read().decode())
         if "mq.run" in block:
             child.send_signal(signal.SIGTERM)
-        _, errors = child.communicate(timeout=30)
+        _, errors = child.communicate(timeout=120)
         assert (child.returncode, errors) == (0, b"")

@@ -93,6 +93,6 @@ def command(
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=120,
         env={**environment(folder), **settings},
     )

@@ -117,7 +117,7 @@ def test_sends_choose_their_queue(tmp_path: Path) -> None:
             await producer.send_one_way("t", b"one way")
         # Offsets show a message once it is dispatched, which is soon but not at once.
         total = 0
-        for _attempt in range(500):
+        for _attempt in range(2000):
             total = sum(it.max_offset for it in (await mq.admin().topics.offsets("t")).values())
             if total == 115:
                 break

@@ -157,7 +157,6 @@ def test_no_codec_is_imported_before_it_is_made() -> None:
     assert loaded.isdisjoint({"fastavro", "google.protobuf"})
 
 
-@pytest.mark.timeout(90)
 def test_values_come_back_through_a_broker(tmp_path: Path) -> None:
     async def tell(it: Cluster) -> None:
         async with roquet.connect(f"rmq://{it.name_servers}") as mq, asyncio.timeout(60):

@@ -187,11 +187,11 @@ def test_lost_connections_and_refused_heartbeats_are_told(tmp_path: Path) -> Non
                 async with running_broker(tmp_path / "b", port, changes=accounts) as broker:
                     address = broker.identity.address
                     async with mq.consumer("g", "TBW102"):
-                        for _ in range(200):
+                        for _ in range(1500):
                             if errors:
                                 break
                             await asyncio.sleep(0.02)
-                for _ in range(200):
+                for _ in range(1500):
                     if address in lost:
                         break
                     await asyncio.sleep(0.02)

@@ -130,7 +130,7 @@ def test_life_of_messages_is_traced_and_shown_by_the_command_line(tmp_path: Path
 
 def show(name_servers: str, message_id: str) -> tuple[str, str]:
     command = [sys.executable, "-m", "roquet", "msg", "trace", message_id, "-n", name_servers]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     return done.stdout, done.stderr
 
 

@@ -44,7 +44,7 @@ def test_default_command_serves_all_addresses_and_its_health_check_is_green(
         check = [sys.executable, *_health_check()[1:]]
         check = [word.replace(":5557/", f":{health}/") for word in check]
         done = subprocess.run(
-            check, check=False, timeout=20, capture_output=True, env=environment(tmp_path)
+            check, check=False, timeout=120, capture_output=True, env=environment(tmp_path)
         )
         assert (done.returncode, done.stderr) == (0, b"")
     finally:

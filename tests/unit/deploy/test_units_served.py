@@ -34,7 +34,7 @@ class Machine:
         rows = [row for row in block.splitlines() if not row.startswith(NEEDS_ROOT)]
         self.doctor = next(row for row in rows if " doctor " in row)
         script = self.moved("\n".join(row for row in rows if row != self.doctor))
-        subprocess.run(["bash", "-e", "-c", script], check=True, timeout=20)
+        subprocess.run(["bash", "-e", "-c", script], check=True, timeout=120)
         with (folder / "etc/broker-a.conf").open("a") as file:
             file.write("listenPort=0\nbindAddress=127.0.0.1\nmappedFileSizeCommitLog=1048576\n")
         with (folder / "etc/namesrv.conf").open("a") as file:

@@ -159,7 +159,6 @@ def test_order_service_says_that_an_order_was_not_stored(tmp_path: Path) -> None
         assert program.end() == -signal.SIGTERM
 
 
-@pytest.mark.timeout(200)
 def test_order_pipeline_bills_each_order_of_the_database_once(
     broker: Broker, tmp_path: Path
 ) -> None:
@@ -213,7 +212,6 @@ def test_examples_take_the_address_of_the_cluster_in_one_way() -> None:
         assert "sys.argv" not in text, file
 
 
-@pytest.mark.timeout(120)
 def test_relay_servers_play_with_one_another_through_the_relay(tmp_path: Path) -> None:
     folder = tmp_path / "relay"
     folder.mkdir()

@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-import pytest
-
 from light_harness import ON, PARENT, ack, pop, put_group, put_parent, send, subscribe
 from pair_harness import caught_up, pair_world, until
 from pop_harness import GROUP, ack_command, pop_command, popped
@@ -105,7 +103,6 @@ def sequenced(first: int, end: int) -> Command:
     return Command(RequestCode.SEND_IN_SEQUENCE, ext=ext, body=batch.encode(rows(first, end)))
 
 
-@pytest.mark.timeout(120)
 def test_what_another_broker_took_in_sequence_is_not_taken_again(tmp_path: Path) -> None:
     async def main() -> None:
         async with pair_world(tmp_path) as world, world.master() as a, world.slave() as b:
@@ -127,7 +124,6 @@ def test_what_another_broker_took_in_sequence_is_not_taken_again(tmp_path: Path)
     asyncio.run(main())
 
 
-@pytest.mark.timeout(120)
 def test_light_topic_that_another_broker_made_anew_gives_all_its_messages(tmp_path: Path) -> None:
     async def main() -> None:
         async with (
@@ -156,7 +152,6 @@ def test_light_topic_that_another_broker_made_anew_gives_all_its_messages(tmp_pa
     asyncio.run(main())
 
 
-@pytest.mark.timeout(120)
 def test_ordered_batches_of_an_earlier_term_are_forgotten_with_their_file(tmp_path: Path) -> None:
     async def main() -> None:
         async with pair_world(tmp_path) as world, world.master() as a, world.slave() as b:

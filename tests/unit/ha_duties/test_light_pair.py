@@ -92,7 +92,6 @@ async def copied(one: Cluster, two: Cluster, name: str = "a") -> None:
     await until(lambda: committed(two, name) == committed(one, name), "the offset is copied")
 
 
-@pytest.mark.timeout(120)
 def test_slave_goes_on_where_the_group_was_and_gives_what_was_in_flight(tmp_path: Path) -> None:
     async def story(one: Cluster, two: Cluster) -> None:
         await subscribe(one, "a", "b")
@@ -122,7 +121,6 @@ def test_slave_goes_on_where_the_group_was_and_gives_what_was_in_flight(tmp_path
     paired(tmp_path, story)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("count", [2, 5])
 def test_slave_that_kept_an_idle_light_topic_gives_all_of_the_new_one(
     tmp_path: Path, count: int
@@ -147,7 +145,6 @@ def test_slave_that_kept_an_idle_light_topic_gives_all_of_the_new_one(
     paired(tmp_path, story)
 
 
-@pytest.mark.timeout(120)
 def test_master_that_ends_before_its_slave_copied_offsets_loses_no_message(tmp_path: Path) -> None:
     async def story(one: Cluster, two: Cluster) -> None:
         await subscribe(one, "a")
@@ -188,7 +185,6 @@ def test_kill_between_the_steps_of_a_removal_skips_no_message(tmp_path: Path) ->
     playing(tmp_path, after)
 
 
-@pytest.mark.timeout(120)
 def test_slave_removes_idle_light_topics_by_itself(tmp_path: Path) -> None:
     async def story(one: Cluster, two: Cluster) -> None:
         await subscribe(one, "a")

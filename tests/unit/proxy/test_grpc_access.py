@@ -225,7 +225,7 @@ def test_rights_that_are_taken_away_count_at_once(tmp_path: Path) -> None:
         assert (await writer.send(message("Other"))).status.code == Code.UNAUTHORIZED
         file = tmp_path / "conf" / "plain_acl.yml"
         file.write_text(ACCOUNTS.replace("Normal=PUB, ", ""))
-        for _ in range(200):
+        for _ in range(600):
             answer = await writer.send(message())
             if answer.status.code == Code.UNAUTHORIZED:
                 return

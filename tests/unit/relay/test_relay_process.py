@@ -70,7 +70,6 @@ async def process(file: Path) -> AsyncIterator[asyncio.subprocess.Process]:
         await child.wait()
 
 
-@pytest.mark.timeout(120)
 @looped
 async def test_after_kill_9_the_fleet_is_whole_within_twice_reconnect_ms(tmp_path: Path) -> None:
     async with world(tmp_path) as made:

@@ -64,7 +64,7 @@ def test_what_there_is_to_see(tmp_path: Path) -> None:
             _, _, row = await call(relay, "GET", "/servers/1001")
             return bool(row["in_packets"])
 
-        for _ in range(200):
+        for _ in range(1500):
             if await passed():
                 break
             await asyncio.sleep(0.02)

@@ -19,7 +19,7 @@ def test_the_pages_of_spark_options_are_current() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     page = (REPOSITORY / "docs/reference/spark-options.md").read_text()

@@ -16,7 +16,7 @@ def test_the_page_of_settings_is_current() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     page = (REPOSITORY / "docs/reference/configuration.md").read_text()
@@ -31,7 +31,7 @@ def test_the_page_of_commands_is_current() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode == 0, "python -m tools.pages.commands writes it"
     page = (REPOSITORY / "docs/reference/commands.md").read_text()

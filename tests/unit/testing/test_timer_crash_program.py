@@ -12,7 +12,6 @@ from tools.faults.timer_crash import Account, Copy, Timed
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
-@pytest.mark.timeout(120)
 def test_timer_messages_survive_a_few_kills() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tools.faults.timer_crash", "--cycles", "2", "--flush", "sync"],
@@ -20,7 +19,7 @@ def test_timer_messages_survive_a_few_kills() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=220,
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said

@@ -354,6 +354,18 @@ class Driver:
             one["body"] = base64.b64decode(one["body"])
         return answer
 
+    def lite_pull(
+        self, namesrv: str, topic: str, group: str, count: int, *, timeout_s: float = 40.0
+    ) -> list[dict[str, Any]]:
+        """Poll by the Java lite pull consumer until `count` came (LitePulls.java)."""
+        where = {"namesrv": namesrv, "topic": topic, "group": group}
+        limits = {"count": count, "timeout_ms": int(timeout_s * 1000)}
+        found = self.ask({"do": "lite_pull", **where, **limits}, timeout_s + 30)
+        answer = cast("list[dict[str, Any]]", found)
+        for one in answer:
+            one["body"] = base64.b64decode(one["body"])
+        return answer
+
     def exchange(self, what: str, timeout_s: float = 60.0, **fields: Any) -> Any:
         """Have the Java client do a transaction or a request-reply (Exchanges.java)."""
         return self.ask({"do": "exchange", "what": what, **fields}, timeout_s)

@@ -71,6 +71,8 @@ public final class Driver {
                 return send(request);
             case "consume":
                 return consume(request);
+            case "lite_pull":
+                return LitePulls.answer(request);
             case "exchange":
                 return Exchanges.answer(request);
             case "timers":
@@ -302,7 +304,7 @@ public final class Driver {
         return results;
     }
 
-    private static Map<String, Object> received(MessageExt message) {
+    static Map<String, Object> received(MessageExt message) {
         Map<String, Object> shown = new LinkedHashMap<>();
         shown.put("msg_id", message.getMsgId());
         shown.put("offset_msg_id", message instanceof MessageClientExt

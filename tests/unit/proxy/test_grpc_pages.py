@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from grpc_calls import fronted
+from page_tables import section
 from roquet.base.config import settings
 from roquet.cli.servers.proxy import ProxyFlags, rules_of
 from roquet.proxy.cluster.config import ClusterConfig
@@ -22,18 +23,11 @@ if TYPE_CHECKING:
 
     import pytest
 
-_ROW = re.compile(r"^\| `(\w+)` \| (\w[^|]*) \|", re.MULTILINE)
 _LOADED = """
 import sys
 import roquet.broker.app, roquet.cli.servers.serve, roquet.cli.servers.dev
 print(*(name for name in sys.modules if name.startswith(("roquet.proxy", "google"))))
 """
-
-
-def section(page: str, heading: str) -> dict[str, str]:
-    """Return first and second column of the tables of a section."""
-    text = (REPOSITORY / "docs" / page).read_text().partition(f"## {heading}\n")[2]
-    return dict(_ROW.findall(text.partition("\n## ")[0]))
 
 
 def test_page_of_metrics_has_what_the_front_shows(tmp_path: Path) -> None:

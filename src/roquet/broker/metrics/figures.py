@@ -230,7 +230,7 @@ class Figures:
         found: dict[tuple[str, str], Progress] = {}
         queues = times = left_out = 0
         topics = self._metadata.topics
-        for at, (topic, group) in enumerate(self._metadata.offsets.pairs(), 1):
+        for at, (topic, group) in enumerate(self._metadata.offsets.each_pair(), 1):
             if not at % SLICE:
                 yield
             config = topics.get(topic)

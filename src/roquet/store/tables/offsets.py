@@ -26,7 +26,7 @@ from roquet.store.tables.key_values import TwoRows, TwoTablesCodec
 from roquet.store.tables.room import Room, text_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from roquet.base.clock import Clock
     from roquet.store.tables.key_values import KeyValues, TableForm
@@ -175,6 +175,10 @@ class OffsetTable:
     def pairs(self) -> list[tuple[str, str]]:
         """Return (topic, group) of all that have offsets."""
         return [_split(key) for key in self._committed.key_list()]
+
+    def each_pair(self) -> Iterator[tuple[str, str]]:
+        """Yield (topic, group) of all that have offsets by now; the table may change meanwhile."""
+        return map(_split, self._committed.key_list())
 
     def groups(self) -> list[str]:
         """Return the groups that have offsets."""

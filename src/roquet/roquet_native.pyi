@@ -385,6 +385,8 @@ class NetConnection:
         """Bytes that are not in the socket's buffer yet."""
     def pause(self, paused: bool) -> None:
         """Read no further, or go on."""
+    def prove(self) -> None:
+        """An account was proven on this connection."""
     def close(self) -> None:
         """Close once everything is written and no send waits for its answer."""
     def abort(self) -> None:
@@ -492,11 +494,13 @@ class NetThreads:
         connection_max: int,
         total_max: int,
         high_water: int,
+        strangers: tuple[int, int, int] | None = None,
     ) -> NetThreads:
         """Start them; `ingest` was made for as many. Sizes are bytes. Raises OSError.
 
         `connection_max` and `total_max` bound starts of frames and unwritten output; a connection
-        with more than `high_water` of output is not read.
+        with more than `high_water` of output is not read. `strangers` bounds peers that have proven
+        no account: one whose frame names none, all such, all whose frame names one.
         """
     def descriptors(self) -> list[int]:
         """One a thread, readable while `take` has something."""
@@ -964,6 +968,10 @@ class Ingest:
         """Know a connection, its peer's address (8 or 20 bytes, else its sends are not admitted), and whether its port serves pulls."""
     def close(self, key: int) -> None:
         """Forget a connection: its incomplete frame, its held pulls, its answers that wait for a flush."""
+    def standing(self, key: int) -> int:
+        """Whether whoever sent what is kept has proven an account or needs none (0), names one (1), or neither (2)."""
+    def prove(self, key: int) -> None:
+        """An account was proven on a connection."""
     def held(self, key: int) -> int:
         """Bytes kept for a connection."""
     def feed(self, key: int, data: Buffer, now_ms: int, fd: int | None = None) -> _Fed:

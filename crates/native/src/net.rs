@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::{pyclass, pymethods, Bound, PyResult, Python};
 use pyo3::types::{PyList, PyListMethods};
-use roquet_core::net::{Handle, Limits, Net, News, OwnFrame};
+use roquet_core::net::{Handle, Limits, Net, News, OwnFrame, Strangers};
 
 use crate::buffer::Lent;
 use crate::codec::frame_tuple;
@@ -34,7 +34,7 @@ pub(crate) struct NetConnection {
 impl NetThreads {
     /// Start `threads` threads; with an ingest made for as many they answer what it admits.
     #[new]
-    #[pyo3(signature = (threads, ingest = None, *, frame_size_max, connection_max, total_max, high_water))]
+    #[pyo3(signature = (threads, ingest = None, *, frame_size_max, connection_max, total_max, high_water, strangers = None))]
     fn new(
         threads: usize,
         ingest: Option<Bound<'_, Ingest>>,
@@ -42,8 +42,23 @@ impl NetThreads {
         connection_max: usize,
         total_max: usize,
         high_water: usize,
+        strangers: Option<(usize, usize, usize)>,
     ) -> PyResult<Self> {
-        let limits = Limits::new(frame_size_max, connection_max, total_max, high_water);
+        let bounds = strangers.map_or(
+            Strangers::ANY,
+            |(nameless_max, nameless_total, named_total)| Strangers {
+                nameless_max,
+                nameless_total,
+                named_total,
+            },
+        );
+        let limits = Limits::new(
+            frame_size_max,
+            connection_max,
+            total_max,
+            high_water,
+            bounds,
+        );
         let fast = ingest.map_or_else(Vec::new, |ingest| ingest.get().fast());
         Ok(Self {
             net: Net::start(threads, &fast, limits)?,
@@ -121,6 +136,11 @@ impl NetConnection {
     /// Read no further, or go on.
     fn pause(&self, paused: bool) {
         self.handle.pause(paused);
+    }
+
+    /// An account was proven on this connection.
+    fn prove(&self) {
+        self.handle.prove();
     }
 
     /// Close once everything is written.

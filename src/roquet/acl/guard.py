@@ -53,13 +53,17 @@ class Guard:
             self._secrets = table, secrets
         return self._secrets[1]
 
-    def check(self, command: Command, address: str) -> None:
-        """Raise Refused, with Java's code and words, unless the request may be carried out."""
+    def check(self, command: Command, address: str) -> bool:
+        """Raise Refused, with Java's code and words, unless the request may be carried out.
+
+        Return whether its sender is known: by the signature, or by an address that needs none.
+        """
         key = (command.ext or {}).get(ACCESS_KEY)
         table = self._source.table
         account = _signer(table, key, lambda secret: is_signed(command, secret), address)
         if account is not None:
             self._permit(command, account, table)
+        return True
 
     def verify(self, key: str, is_by: Callable[[bytes], bool], address: str) -> None:
         """Raise Refused unless a request of another front may be that account's.

@@ -67,8 +67,11 @@ class PolicyGuard:
             self._secrets = directory, {user.name: user.password.encode() for user in users}
         return self._secrets[1]
 
-    def check(self, command: Command, address: str) -> None:
-        """Raise Refused, with Java's code and words, unless the request may be carried out."""
+    def check(self, command: Command, address: str) -> bool:
+        """Raise Refused, with Java's code and words, unless the request may be carried out.
+
+        Return whether a user signed it: one whose code is in the white list may be nobody's.
+        """
         directory = self._source.now
         name = (command.ext or {}).get(ACCESS_KEY, "")
         try:
@@ -78,7 +81,7 @@ class PolicyGuard:
                 raise
             user = None
         if command.code in self._unchecked or (user is not None and user.is_super):
-            return
+            return user is not None
         needs = self._needs(command)
         if needs is None:
             raise _refused(
@@ -90,6 +93,7 @@ class PolicyGuard:
         producers = joined(command)
         if producers is not None:
             self._require_membership(directory, user, by_account.producer(producers), address)
+        return user is not None
 
     def _require_membership(
         self, directory: Directory, user: User | None, asked: by_account.Need, address: str

@@ -69,6 +69,8 @@ class Request:
     reply: Callable[[Command], None]
     done: Callable[[Request], None] = _nothing
     """Called once when the handler has returned or was refused: for whoever counts work in hand."""
+    is_proven: bool = False
+    """Whether the guard let it pass and knows its sender."""
 
     def refuse(self, remark: str) -> None:
         """Tell the peer that it is too busy here."""
@@ -102,8 +104,11 @@ Takes at least one, and none once it waits; what it returns is waited for. It ra
 failure of one request is answered and leaves the others alone.
 """
 
-Guard = Callable[["Command", str], None]
-"""Given a request and its peer's `ip:port`; raises Refused when it may not be carried out."""
+Guard = Callable[["Command", str], bool]
+"""Given a request and its peer's `ip:port`; raises Refused when it may not be carried out.
+
+Returns whether its sender is known: somebody signed it, or the address needs no signature.
+"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -255,7 +260,7 @@ class Router:
         """Tell whether the request may be carried out; one that may not is answered."""
         command, address = request.command, request.peer.address
         try:
-            guard(command, address)
+            is_proven = guard(command, address)
         except Exception as error:  # noqa: BLE001  (what cannot be checked is not carried out)
             if isinstance(error, Refused):
                 host = address.rpartition(":")[0]
@@ -264,6 +269,7 @@ class Router:
             request.reply(self.failure(request, error))
             request.done(request)
             return False
+        request.is_proven = bool(is_proven)
         return True
 
     def explain(self) -> str:

@@ -400,6 +400,8 @@ class Server:
         # What wants no answer, such as offsets, cannot be sent again elsewhere.
         if not self._stopping or command.is_one_way:
             self._router.dispatch(request)
+            if request.is_proven:
+                connection.prove()
         elif command.version > KNOWS_GO_AWAY:
             request.reply(reply_to(command, ResponseCode.GO_AWAY, remark="please go away"))
             self._done(request)

@@ -51,7 +51,7 @@ def guard() -> Guard:
     return Guard(cast("Any", SimpleNamespace(table=build({"a": document}))), broker_needs)
 
 
-def outcome(action: Callable[[], None]) -> str:
+def outcome(action: Callable[[], object]) -> str:
     """Return why an action was refused, in Java's words; nothing when it was not."""
     try:
         action()

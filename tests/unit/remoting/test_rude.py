@@ -9,6 +9,7 @@ import logging
 import socket
 import struct
 import tracemalloc
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,6 +21,9 @@ from roquet.remoting.codec import encode
 from roquet.remoting.connections.ingest import FeedResult, PlainIngest
 from roquet.remoting.server import ServerConfig
 from roquet.testing.clock import FakeClock
+
+if TYPE_CHECKING:
+    from roquet.remoting.connections.limits import Standing
 
 
 @pytest.fixture(params=[0, 2], ids=["loop", "threads"], autouse=True)
@@ -487,6 +491,12 @@ class Stopping:
 
     def held(self, key: int) -> int:
         return self._plain.held(key)
+
+    def standing(self, key: int) -> Standing:
+        return self._plain.standing(key)
+
+    def prove(self, key: int) -> None:
+        self._plain.prove(key)
 
     def close(self, key: int) -> None:
         self._plain.close(key)

@@ -17,7 +17,7 @@ use crate::codec::command::{Ext, Header};
 use crate::codec::host;
 
 /// Field with the name of the account.
-const ACCESS_KEY: &str = "AccessKey";
+pub(super) const ACCESS_KEY: &str = "AccessKey";
 /// Field with the signature.
 const SIGNATURE: &str = "Signature";
 /// Topics that begin so are their group's.
@@ -170,6 +170,11 @@ impl Accounts {
         }
         let parts = parts(host);
         self.white.iter().any(|white| white.matches(&parts))
+    }
+
+    /// Whether there is an account of this name.
+    pub(super) fn knows(&self, key: &str) -> bool {
+        self.by_key.contains_key(key)
     }
 
     /// Whether a frame may be answered here: signed by an account, or from one of its peers, that

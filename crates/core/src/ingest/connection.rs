@@ -1,8 +1,27 @@
 //! What the ingest keeps of each connection: its peer's address and the bytes not yet used.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::accounts::{Accounts, ACCESS_KEY};
+use super::table::Table;
+use super::{FeedResult, Ingest};
+use crate::codec::command::{Encoding, Header};
+use crate::codec::frame::Frame;
 use crate::codec::host;
+
+/// What is known of whoever sent the start of a frame. The signature is over the whole frame, so
+/// that the frame itself proves nothing before its last byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// Nobody needs an account, or an account was proven on this connection before.
+    #[default]
+    Proven,
+    /// The frame's header names an account.
+    Named,
+    /// The header names none, or is not there yet.
+    Nameless,
+}
 
 /// A peer's address in the form of records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +77,7 @@ impl Source {
 }
 
 /// One connection.
+#[allow(clippy::struct_excessive_bools)] // Facts that do not depend on one another.
 #[derive(Debug, Default)]
 pub(super) struct Connection {
     pub(super) peer: Peer,
@@ -68,4 +88,78 @@ pub(super) struct Connection {
     pub(super) passing: bool,
     /// Whether the processors, on another thread, have frames of it.
     pub(super) busy: bool,
+    /// Whether a request on it was signed by an account that may do what it asked for.
+    pub(super) proven: bool,
+    /// Whether the header of the frame in `kept` names an account, once that is known.
+    pub(super) named: Option<bool>,
+}
+
+impl Connection {
+    /// What is known of the peer by what is kept. A header is read once, however slowly it comes.
+    pub(super) fn standing(&mut self, accounts: &Accounts) -> Standing {
+        if self.proven || accounts.trusts(self.peer.host()) {
+            return Standing::Proven;
+        }
+        if self.named.is_none() {
+            let found = start_of(&self.kept);
+            self.named = found.map(|header| {
+                header
+                    .get(ACCESS_KEY)
+                    .is_some_and(|key| accounts.knows(key))
+            });
+        }
+        match self.named {
+            Some(true) => Standing::Named,
+            _ => Standing::Nameless,
+        }
+    }
+}
+
+/// The header of the frame that begins with `bytes`; `None` while it is not whole, and for one that
+/// cannot be read, which the end of the frame shows.
+fn start_of(bytes: &[u8]) -> Option<Header<'_>> {
+    let (_, rest) = bytes.split_first_chunk::<4>()?;
+    let ([encoding, high, middle, low], rest) = rest.split_first_chunk::<4>()?;
+    let size = u32::from_be_bytes([0, *high, *middle, *low]) as usize;
+    let frame = Frame {
+        encoding: Encoding::from_code(*encoding)?,
+        header: rest.get(..size)?,
+        body: &[],
+        size: 0,
+    };
+    frame.decode_header().ok()
+}
+
+impl Ingest {
+    /// Notes what one read has shown of a peer; `most` is what is kept when nothing was used.
+    pub(super) fn judge(&mut self, table: &Table, key: u64, most: usize, fed: &mut FeedResult) {
+        let (Some(accounts), Some(connection)) = (&table.accounts, self.connections.get_mut(&key))
+        else {
+            return;
+        };
+        connection.proven |= fed.proven;
+        if fed.held != most {
+            // What is kept begins with another frame.
+            connection.named = None;
+        }
+        fed.standing = connection.standing(accounts);
+    }
+
+    /// Hears that an account was proven on a connection, by a request that the processors got.
+    pub fn prove(&mut self, key: u64) {
+        if let Some(connection) = self.connections.get_mut(&key) {
+            connection.proven = true;
+        }
+    }
+
+    /// What is known of whoever sent the bytes that are kept for a connection.
+    pub fn standing(&mut self, key: u64) -> Standing {
+        let shared = Arc::clone(&self.shared);
+        let table = shared.read();
+        let (Some(accounts), Some(connection)) = (&table.accounts, self.connections.get_mut(&key))
+        else {
+            return Standing::Proven;
+        };
+        connection.standing(accounts)
+    }
 }

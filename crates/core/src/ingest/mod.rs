@@ -30,6 +30,7 @@ use crate::store::Store;
 use answered::{Kind, Took};
 use books::Ledger;
 pub use books::{Counters, Stored};
+pub use connection::Standing;
 use connection::{Connection, Peer, Source};
 use long_polling::LongPolling;
 use output::Output;
@@ -51,6 +52,9 @@ pub struct FeedResult {
     pub replies: Output,
     /// Bytes kept for the connection: the start of a frame.
     pub held: usize,
+    /// What is known of whoever sent them.
+    pub standing: Standing,
+    proven: bool,
     /// Whether everything of this connection is for the processors until [`Ingest::idle`].
     pub passing: bool,
     /// Why the connection must be closed.
@@ -123,8 +127,7 @@ impl Ingest {
         connection.pulls = pulls;
     }
 
-    /// Forgets a connection and its held pulls; answers that wait for a flush are dropped when
-    /// their turn comes.
+    /// Forgets a connection and its held pulls; answers that wait are dropped in their turn.
     pub fn close(&mut self, key: u64) {
         self.connections.remove(&key);
         self.holds.drop_connection(key);
@@ -257,7 +260,9 @@ impl Ingest {
         let shared = Arc::clone(&self.shared);
         // Held until the answers are made: a change of the table waits for that.
         let table = shared.read();
-        let fed = self.feed_by(&table, store, (key, now_ms), data, sink);
+        let before = self.held(key);
+        let mut fed = self.feed_by(&table, store, (key, now_ms), data, sink);
+        self.judge(&table, key, before + data.len(), &mut fed);
         self.sum_up();
         fed
     }
@@ -389,6 +394,7 @@ impl Ingest {
         out
     }
 
+    #[allow(clippy::too_many_lines)] // One frame after the other, in the order of the rules.
     /// Works through whole frames; returns what came of it and how many bytes were used.
     fn run(
         &mut self,
@@ -434,6 +440,7 @@ impl Ingest {
             let admits = on && !fed.passing && header.flag & FLAG_RESPONSE == 0;
             // Codes of the barrier that are not permitted are one nevertheless.
             let permitted = admits && table.permits(&header, frame.body, trusted, from.peer);
+            fed.proven |= permitted && !trusted;
             let mut refused = Refused {
                 replies: fed.replies.bytes(),
                 ledger,

@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use super::lane::{Lane, Order};
-use super::limits::Limits;
+use super::limits::{Charge, Limits};
 use super::poll::Ready;
 use crate::ingest::output::Output;
+use crate::ingest::Standing;
 use crate::socket;
 
 /// A connection as the loop sees it.
@@ -76,6 +77,11 @@ impl Handle {
         self.lane.order(Order::Pause(self.key, paused));
     }
 
+    /// An account was proven on this connection.
+    pub fn prove(&self) {
+        self.lane.order(Order::Prove(self.key));
+    }
+
     /// Closes once everything is written and no send waits for its answer.
     pub fn close(&self) {
         self.lane.order(Order::Close(self.key));
@@ -117,7 +123,9 @@ pub(super) struct Connection {
     pub(super) kept: Vec<u8>,
     /// Bytes of a frame's start, wherever they are kept.
     pub(super) held: usize,
-    charged: usize,
+    /// What is known of whoever sent them.
+    pub(super) standing: Standing,
+    charged: Charge,
     /// Frames given to the processors.
     pub(super) given: u64,
     pub(super) busy: bool,
@@ -138,7 +146,8 @@ impl Connection {
             output_size: 0,
             kept: Vec::new(),
             held: 0,
-            charged: 0,
+            standing: Standing::Proven,
+            charged: (Standing::Proven, 0),
             given: 0,
             busy: false,
             paused: false,
@@ -248,15 +257,17 @@ impl Connection {
     /// Enters what is kept for the peer; says so when that is too much.
     pub(super) fn account(&mut self) -> Option<String> {
         let now = self.held + self.handle.unsent();
-        let fits = self.handle.limits.charge(self.charged, now);
-        self.charged = now;
+        let charge = (self.standing, now);
+        let fits = self.handle.limits.charge(self.charged, charge);
+        self.charged = charge;
         (!fits).then(|| format!("{now} bytes wait for or from this peer: too many"))
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.handle.limits.charge(self.charged, 0);
+        let nothing = (Standing::Proven, 0);
+        self.handle.limits.charge(self.charged, nothing);
         self.handle.lane.counted(-1);
     }
 }

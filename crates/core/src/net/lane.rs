@@ -43,6 +43,8 @@ pub(super) enum Order {
     Write(u64, Vec<u8>),
     /// Read no further, or go on.
     Pause(u64, bool),
+    /// An account was proven on it.
+    Prove(u64),
     /// Write what there is, then close.
     Close(u64),
     Abort(u64),

@@ -3,6 +3,31 @@
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::ingest::Standing;
+
+/// Bounds in bytes for what comes from peers that have proven no account.
+#[derive(Clone, Copy, Debug)]
+pub struct Strangers {
+    /// Of one connection, while its frame names no account.
+    pub nameless_max: usize,
+    /// Of all such connections.
+    pub nameless_total: usize,
+    /// Of all connections whose frame names an account that is not proven.
+    pub named_total: usize,
+}
+
+impl Strangers {
+    /// Bounds that hold nobody back.
+    pub const ANY: Self = Self {
+        nameless_max: usize::MAX,
+        nameless_total: usize::MAX,
+        named_total: usize::MAX,
+    };
+}
+
+/// Bytes that are kept for a connection, and for whom.
+pub(super) type Charge = (Standing, usize);
+
 /// Bounds in bytes, and how much of the common one is used.
 #[derive(Debug)]
 pub struct Limits {
@@ -14,7 +39,10 @@ pub struct Limits {
     pub total_max: usize,
     /// Unwritten output above which a connection is not read.
     pub high_water: usize,
+    strangers: Strangers,
     used: AtomicUsize,
+    nameless: AtomicUsize,
+    named: AtomicUsize,
     /// How far the loop's clock is ahead of the system's, in milliseconds.
     ahead_ms: AtomicI64,
 }
@@ -26,13 +54,17 @@ impl Limits {
         connection_max: usize,
         total_max: usize,
         high_water: usize,
+        strangers: Strangers,
     ) -> Self {
         Self {
             frame_size_max,
             connection_max,
             total_max,
             high_water,
+            strangers,
             used: AtomicUsize::new(0),
+            nameless: AtomicUsize::new(0),
+            named: AtomicUsize::new(0),
             ahead_ms: AtomicI64::new(0),
         }
     }
@@ -59,12 +91,37 @@ impl Limits {
     }
 
     /// Enters what is kept for a connection now, in place of what was; false when that is too much.
-    pub(super) fn charge(&self, before: usize, now: usize) -> bool {
+    ///
+    /// Peers that have proven no account have a share of their own beside the common bound.
+    pub(super) fn charge(&self, before: Charge, now: Charge) -> bool {
+        let (standing, size) = now;
+        let (of_one, of_all) = match standing {
+            Standing::Proven => (usize::MAX, usize::MAX),
+            Standing::Named => (usize::MAX, self.strangers.named_total),
+            Standing::Nameless => (self.strangers.nameless_max, self.strangers.nameless_total),
+        };
         // Wraps in both steps alike.
-        let change = now.wrapping_sub(before);
+        if let Some(class) = self.class(before.0) {
+            class.fetch_sub(before.1, Ordering::Relaxed);
+        }
+        let mut of_class = 0;
+        if let Some(class) = self.class(standing) {
+            of_class = class.fetch_add(size, Ordering::Relaxed).wrapping_add(size);
+        }
+        let change = size.wrapping_sub(before.1);
         let used = self.used.fetch_add(change, Ordering::Relaxed);
         let used = used.wrapping_add(change);
-        now <= before || (now <= self.connection_max && used <= self.total_max)
+        let fits = size <= self.connection_max.min(of_one) && used <= self.total_max;
+        size <= before.1 || (fits && of_class <= of_all)
+    }
+
+    /// What peers of a standing have together; `None` for those that share the common bound alone.
+    fn class(&self, standing: Standing) -> Option<&AtomicUsize> {
+        match standing {
+            Standing::Proven => None,
+            Standing::Named => Some(&self.named),
+            Standing::Nameless => Some(&self.nameless),
+        }
     }
 }
 
@@ -77,16 +134,57 @@ fn system_ms() -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::Limits;
+    use super::{Limits, Strangers};
+    use crate::ingest::Standing::{Named, Nameless, Proven};
 
     #[test]
     fn charge_above_a_bound_is_refused_and_counted() {
-        let limits = Limits::new(100, 50, 80, 10);
-        assert!(limits.charge(0, 50));
-        assert!(!limits.charge(0, 51));
+        let limits = Limits::new(100, 50, 80, 10, Strangers::ANY);
+        let charge = |before, now| limits.charge((Proven, before), (Proven, now));
+        assert!(charge(0, 50));
+        assert!(!charge(0, 51));
         assert_eq!(limits.used(), 101);
-        assert!(!limits.charge(0, 1), "together too much");
-        assert!(limits.charge(51, 0) && limits.charge(1, 0) && limits.charge(50, 0));
+        assert!(!charge(0, 1), "together too much");
+        assert!(charge(51, 0) && charge(1, 0) && charge(50, 0));
         assert_eq!(limits.used(), 0);
+    }
+
+    #[test]
+    fn strangers_fill_their_shares_and_no_other() {
+        let strangers = Strangers {
+            nameless_max: 10,
+            nameless_total: 20,
+            named_total: 40,
+        };
+        let limits = Limits::new(100, 50, 100, 10, strangers);
+        let none = (Proven, 0);
+        assert!(limits.charge(none, (Nameless, 10)));
+        assert!(!limits.charge(none, (Nameless, 11)), "one alone");
+        assert!(limits.charge((Nameless, 11), none));
+        assert!(limits.charge(none, (Nameless, 10)));
+        assert!(!limits.charge(none, (Nameless, 1)), "together");
+        assert!(
+            limits.charge((Nameless, 1), (Named, 1)),
+            "it names an account"
+        );
+        assert!(limits.charge((Named, 1), (Named, 40)));
+        assert!(!limits.charge(none, (Named, 1)));
+        assert!(limits.charge((Named, 1), (Proven, 1)), "it has proven it");
+        assert!(limits.charge((Proven, 1), (Proven, 40)));
+        assert!(
+            !limits.charge(none, (Proven, 1)),
+            "the common bound is for all"
+        );
+        for charge in [
+            (Proven, 1),
+            (Proven, 40),
+            (Named, 40),
+            (Nameless, 10),
+            (Nameless, 10),
+        ] {
+            assert!(limits.charge(charge, none));
+        }
+        assert_eq!(limits.used(), 0);
+        assert!(limits.charge(none, (Nameless, 10)) && limits.charge(none, (Nameless, 10)));
     }
 }

@@ -45,7 +45,7 @@ pub use connection::Handle;
 pub use frames::OwnFrame;
 pub use lane::News;
 use lane::{Adopted, Lane, Order};
-pub use limits::Limits;
+pub use limits::{Limits, Strangers};
 use watch::Wakes;
 use worker::Worker;
 

@@ -12,7 +12,7 @@ use super::limits::Limits;
 use super::poll::{Poll, Ready};
 use super::Fast;
 use crate::ingest::output::Output;
-use crate::ingest::{FeedResult, Ingest, Outbound};
+use crate::ingest::{FeedResult, Ingest, Outbound, Standing};
 use crate::store::health::hold;
 
 /// Bytes read at a time.
@@ -119,6 +119,7 @@ impl Worker {
                     }
                 }
                 Order::Pause(key, paused) => self.with(key, |one| one.paused = paused),
+                Order::Prove(key) => self.prove(key),
                 Order::Close(key) => self.close(key),
                 Order::Abort(key) => self.end(key, String::new()),
                 Order::Fail(remark) => self.answer_late(|core, now_ms| core.fail(&remark, now_ms)),
@@ -175,6 +176,16 @@ impl Worker {
             change(connection);
             self.watch(key);
         }
+    }
+
+    fn prove(&mut self, key: u64) {
+        if let Some(mut core) = self.ingest() {
+            core.prove(key);
+        }
+        if let Some(connection) = self.connections.get_mut(&key) {
+            connection.standing = Standing::Proven;
+        }
+        self.settle(key);
     }
 
     /// Watches a connection for what it can do now.
@@ -408,6 +419,7 @@ fn answer(
         core.set_busy(key, true);
     }
     connection.held = fed.held;
+    connection.standing = fed.standing;
     fed
 }
 

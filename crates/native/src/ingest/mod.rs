@@ -23,7 +23,7 @@ use roquet_core::ingest::send::Fixed;
 use roquet_core::ingest::table::{
     Choice, Delays, Flush, GroupRow, Pulling, Slaves, State, Subscription, TopicRow,
 };
-use roquet_core::ingest::{Ingest as CoreIngest, Outbound, Shared};
+use roquet_core::ingest::{Ingest as CoreIngest, Outbound, Shared, Standing};
 use roquet_core::socket;
 use roquet_core::store::Store as CoreStore;
 
@@ -156,6 +156,20 @@ impl Ingest {
     /// Forget a connection.
     fn close(&self, key: u64) {
         self.core().close(key);
+    }
+
+    /// Whether the sender of what is kept has proven an account (0), names one (1), or neither (2).
+    fn standing(&self, key: u64) -> u8 {
+        match self.core().standing(key) {
+            Standing::Proven => 0,
+            Standing::Named => 1,
+            Standing::Nameless => 2,
+        }
+    }
+
+    /// An account was proven on a connection.
+    fn prove(&self, key: u64) {
+        self.core().prove(key);
     }
 
     /// Bytes kept for a connection.

@@ -15,13 +15,14 @@ from roquet.protocol.codes import request_name
 from roquet.protocol.command import FLAG_ONE_WAY, FLAG_RESPONSE
 from roquet.remoting.codec import encode, encode_start
 from roquet.remoting.connections.in_flight import Deadlines, InFlight
+from roquet.remoting.connections.limits import NOTHING, Standing
 
 if TYPE_CHECKING:
     import socket
 
     from roquet.protocol.command import Command
     from roquet.remoting.connections.ingest import FeedResult, Ingest
-    from roquet.remoting.connections.limits import Budget, ConnectionConfig
+    from roquet.remoting.connections.limits import Budget, Charge, ConnectionConfig
     from roquet.remoting.connections.owner import ConnectionOwner
     from roquet.remoting.connections.waits import KernelWaits
 
@@ -31,7 +32,6 @@ RECEIVE_SIZE = 256 * 1024
 """Bytes read, and so decoded and handled, at a time."""
 COPY_MAX = 8 * 1024
 """A longer body is written as it is; shorter pieces are joined before they are."""
-
 _ANSWER = FLAG_RESPONSE
 _ASK = ~(FLAG_RESPONSE | FLAG_ONE_WAY)
 
@@ -51,10 +51,8 @@ class Stop(enum.Flag):
 _FREE = Stop.NOTHING
 """Compared by identity: flags are slow to look into, and this is asked for every command."""
 
-
 KEYS = itertools.count(1)
-"""Keys of connections: one row of numbers for all ports of a process, so that tables of peers can
-hold those of a broker's two ports side by side."""
+"""Keys of connections: one row of numbers for all ports of a process."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -76,10 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         waits: KernelWaits | None = None,
         own: socket.socket | None = None,
     ) -> None:
-        """Be ready for `connection_made`. `buffer` is shared by all connections of the loop.
-
-        With `waits` and the `own` socket, `received_ms` counts from when the kernel had it.
-        """
+        """Be ready for `connection_made`; `waits` and the `own` socket tell when bytes came."""
         self.key = key
         self.address = address
         self.last_ms: int = owner.now_ms()
@@ -115,7 +110,8 @@ class Connection(asyncio.BufferedProtocol):
         self._output: list[bytes] = []
         self._output_size = 0
         self._flush_is_due = False
-        self._charged = 0
+        self._charged: Charge = NOTHING
+        self._is_proven = False
         self._in_hand_bytes = 0
         self._writable: asyncio.Future[None] | None = None
 
@@ -160,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
             self._output.append(fed)
             self._output_size += len(fed)
             self._flush()
-        if self._charged or self._stuck or not isinstance(fed, bytes):
+        if self._charged[1] or self._stuck or not isinstance(fed, bytes):
             self._account()
 
     def _take_all(self, fed: FeedResult) -> None:
@@ -208,8 +204,8 @@ class Connection(asyncio.BufferedProtocol):
             self._deadlines.clear()
             self._deadlines = None  # it refers to this connection
         self._ingest.close(self.key)
-        self._budget.used -= self._charged
-        self._charged = 0
+        self._budget.charge(self._charged, NOTHING)
+        self._charged = NOTHING
         for waiter in self._calls.abandon():
             if not waiter.done():
                 waiter.set_exception(OutcomeUnknown(f"{self.address} closed the connection"))
@@ -223,6 +219,12 @@ class Connection(asyncio.BufferedProtocol):
     def is_open(self) -> bool:
         """Whether an answer could still arrive."""
         return self._transport is not None and not self._transport.is_closing()
+
+    def prove(self) -> None:
+        """Hear that an account signed a request of this connection."""
+        if not self._is_proven:
+            self._is_proven = True
+            self._ingest.prove(self.key)
 
     @property
     def calls(self) -> int:
@@ -488,11 +490,11 @@ class Connection(asyncio.BufferedProtocol):
         kept = self._ingest.held(self.key)
         if self._stuck:
             kept += self._transport.get_write_buffer_size()
-        if kept == self._charged:
+        before = self._charged
+        if kept == before[1]:
             return
-        grows = kept > self._charged
-        self._budget.used += kept - self._charged
-        self._charged = kept
-        if grows and (kept > self._config.bytes_max or self._budget.used > self._budget.bytes_max):
+        self._charged = self._ingest.standing(self.key) if kept else Standing.PROVEN, kept
+        fits = self._budget.charge(before, self._charged)
+        if not fits or before[1] < kept > self._config.bytes_max:
             self._owner.complain(self, f"{kept} bytes wait for or from this peer: too many")
             self.abort()

@@ -14,7 +14,7 @@ from roquet._native import decode_frames
 from roquet.protocol.hosts import host_bytes
 from roquet.remoting.codec import command_of
 from roquet.remoting.connections.ingest import FeedResult
-from roquet.remoting.connections.limits import ConnectionConfig
+from roquet.remoting.connections.limits import ConnectionConfig, Standing
 from roquet.remoting.connections.native import NativeConnections
 from roquet.remoting.connections.unbound import no_answer, nothing_in_memory, nowhere
 
@@ -480,6 +480,14 @@ class PortIngest:
         except ValueError:
             host = b""
         self._path.native.open(key, host, self._pulls)
+
+    def standing(self, key: int) -> Standing:
+        """Return what is known of whoever sent the bytes that are kept for a connection."""
+        return Standing(self._path.native.standing(key))
+
+    def prove(self, key: int) -> None:
+        """Hear that an account signed a request of a connection."""
+        self._path.native.prove(key)
 
     def resume(self, key: int) -> FeedResult:
         """Look at what is kept once more."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from roquet.remoting.codec import FRAME_SIZE_MAX, decode
+from roquet.remoting.connections.limits import Standing
 
 if TYPE_CHECKING:
     from roquet.protocol.command import Command
@@ -54,6 +55,14 @@ class Ingest(Protocol):
 
     def held(self, key: int) -> int:
         """Bytes kept for a connection."""
+        ...
+
+    def standing(self, key: int) -> Standing:
+        """Return what is known of whoever sent the bytes that are kept for a connection."""
+        ...
+
+    def prove(self, key: int) -> None:
+        """Hear that an account signed a request of a connection."""
         ...
 
     def close(self, key: int) -> None:
@@ -103,6 +112,14 @@ class PlainIngest:
         """Bytes of the connection's incomplete frame."""
         partial = self._partial.get(key)
         return 0 if partial is None else len(partial)
+
+    def standing(self, key: int) -> Standing:
+        """Everybody counts as proven: accounts are not known here."""
+        del key
+        return Standing.PROVEN
+
+    def prove(self, key: int) -> None:
+        """Nothing depends on it."""
 
     def close(self, key: int) -> None:
         """Drop the connection's incomplete frame."""

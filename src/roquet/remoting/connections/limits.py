@@ -3,8 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
+from typing import TypeAlias
 
 MIB = 1024 * 1024
+
+
+class Standing(enum.IntEnum):
+    """What is known of whoever sent the start of a frame.
+
+    The signature is over the whole frame: the frame itself proves nothing before its last byte.
+    """
+
+    PROVEN = 0
+    """Nobody needs an account, or one was proven on this connection before."""
+    NAMED = 1
+    """The frame's header names an account."""
+    NAMELESS = 2
+    """The header names none, or is not there yet."""
+
+
+Charge: TypeAlias = tuple[Standing, int]
+"""Bytes that are kept for a connection, and for whom."""
+NOTHING: Charge = (Standing.PROVEN, 0)
+NAMELESS_MAX = MIB
+"""Bytes of one connection whose frame names no account."""
+_NAMELESS_PART = 16
+_NAMED_PART = 4
+
+
+def stranger_bounds(bytes_max: int) -> tuple[int, int, int]:
+    """Return the bounds of peers that have proven no account, of a common bound in bytes.
+
+    They are those of one nameless connection, of all nameless ones, and of all named ones: at
+    least 11 of 16 parts stay for peers that have proven an account.
+    """
+    return NAMELESS_MAX, bytes_max // _NAMELESS_PART, bytes_max // _NAMED_PART
 
 
 @dataclasses.dataclass(slots=True)
@@ -16,6 +50,28 @@ class Budget:
     """Incomplete frames and output."""
     in_hand: int = 0
     """Bodies of requests that are being worked on."""
+    strangers: dict[Standing, int] = dataclasses.field(
+        default_factory=lambda: {Standing.NAMED: 0, Standing.NAMELESS: 0}
+    )
+    """What of `used` is of peers that have proven no account."""
+
+    def charge(self, before: Charge, now: Charge) -> bool:
+        """Enter what is kept for a connection in place of what was; False when it is too much.
+
+        Threads of the core have the same rule (`crates/core/src/net/limits.rs`).
+        """
+        self.used += now[1] - before[1]
+        for standing, size in ((before[0], -before[1]), now):
+            if standing is not Standing.PROVEN:
+                self.strangers[standing] += size
+        if now[1] <= before[1]:
+            return True
+        nameless_max, nameless, named = stranger_bounds(self.bytes_max)
+        if now[0] is Standing.NAMELESS:
+            fits = now[1] <= nameless_max and self.strangers[Standing.NAMELESS] <= nameless
+        else:
+            fits = now[0] is Standing.PROVEN or self.strangers[Standing.NAMED] <= named
+        return fits and self.used <= self.bytes_max
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from roquet.protocol.hosts import host_bytes
 from roquet.remoting.codec import command_of
 from roquet.remoting.connections.connection import Connection, Stop
 from roquet.remoting.connections.ingest import FeedResult
-from roquet.remoting.connections.limits import MIB
+from roquet.remoting.connections.limits import MIB, Standing, stranger_bounds
 
 if TYPE_CHECKING:
     import socket
@@ -211,6 +211,7 @@ class NativeConnections:
             connection_max=config.bytes_max,
             total_max=total_max,
             high_water=config.high_water,
+            strangers=stranger_bounds(total_max),
         )
         loop = asyncio.get_running_loop()
         for thread, descriptor in enumerate(self._net.descriptors()):
@@ -355,6 +356,17 @@ class NativePort:
         """Bytes that the loop keeps of it: none."""
         del key
         return 0
+
+    def standing(self, key: int) -> Standing:
+        """Everybody counts as proven: nothing is kept by the loop."""
+        del key
+        return Standing.PROVEN
+
+    def prove(self, key: int) -> None:
+        """Tell the connection's thread."""
+        connection = self.connections.find(key)
+        if connection is not None:
+            connection.net.prove()
 
     def close(self, key: int) -> None:
         """Nothing: the thread has forgotten it."""

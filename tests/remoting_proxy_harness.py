@@ -15,7 +15,7 @@ from roquet.protocol.bodies.routes import decode_route
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.protocol.tags import subscribe
-from roquet.proxy.remoting.app import RemotingProxy, build
+from roquet.proxy.remoting.app import NO_TLS, RemotingProxy, build
 from roquet.proxy.remoting.limits import RemotingLimits
 from roquet.remoting.client import Client
 from roquet.remoting.router import Request, Route
@@ -48,7 +48,7 @@ async def proxy(
     name_servers: str,
     *,
     credentials: Credentials | None = None,
-    tls: TlsConfig | None = None,
+    tls: TlsConfig = NO_TLS,
     **changes: str,
 ) -> AsyncGenerator[RemotingProxy]:
     """Run the port for the length of a block; `changes` are settings under Java's names."""

@@ -42,8 +42,10 @@ one. --users names a file of accounts with passwords for everybody else."""
 _PROXY_ABOUT = """\
 Run a proxy: clients of 5.x, which speak gRPC, reach every broker of a cluster by it,
 Roquet's or RocketMQ's. It keeps nothing on disk; several may run side by side.
+With --remoting-port clients of RocketMQ's own protocol reach them by it, too.
 
-It listens on loopback unless --bind names another address, and checks no accounts."""
+It listens on loopback unless --bind names another address, and checks no accounts
+itself: over remoting the brokers check them."""
 _SERVER_CODES = """\
 exit codes: 0 stopped in good order, 253 cannot initialize (an address is taken,
 say), 254 the configuration is wrong, 255 unexpected"""
@@ -145,6 +147,12 @@ def _proxy(commands: Any) -> None:
     )
     proxy.add_argument(
         "--grpc-port", type=_port, metavar="PORT", help="port of gRPC (8081); 0: any"
+    )
+    proxy.add_argument(
+        "--remoting-port",
+        type=_port,
+        metavar="PORT",
+        help="port of remoting clients (RocketMQ's is 8080); none without it",
     )
     _log_flags(proxy, "INFO")
     proxy.set_defaults(run=_run_proxy)

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.proxy.remoting.limits import RemotingLimits
     from roquet.remoting.router import Peer
+    from roquet.remoting.tls import TlsOptions
     from roquet.service.metrics import Metrics
 
+NO_TLS = TlsConfig()
 ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104  (compared with)
 
 
@@ -64,28 +66,30 @@ def build(
     host: str,
     name_servers: tuple[str, ...],
     clock: Clock,
-    tls: TlsConfig | None = None,
+    tls: TlsConfig = NO_TLS,
+    outgoing: TlsOptions | None = None,
     credentials: Credentials | None = None,
     rng: random.Random | None = None,
 ) -> RemotingProxy:
     """Wire the port. Nothing is opened before the app is entered.
 
-    `credentials` sign what the proxy asks for itself: where brokers are, and the types of topics.
-    What clients ask is never signed by the proxy. Raises UsageError for TLS that cannot be.
+    `tls` is the port's, `outgoing` that of connections to brokers and name servers. `credentials`
+    sign what the proxy asks for itself: where brokers are, and the types of topics; never what
+    clients ask. Raises UsageError for TLS that cannot be.
     """
     rng = rng or random.Random()  # noqa: S311  (spreads load, guards nothing)
-    tls = tls or TlsConfig()
     port_tls = ServerTls(tls, clock)
-    outgoing = client_tls(tls.options(), clock)
+    to_brokers = client_tls(outgoing, clock)
     sign = None if credentials is None else credentials.sign
-    own = Client(clock=clock, config=ClientConfig(connect_s=CONNECT_S), tls=outgoing, sign=sign)
+    limits = ClientConfig(connect_s=CONNECT_S)
+    own = Client(clock=clock, config=limits, tls=to_brokers, sign=sign)
     sessions = Sessions(rules.broker_connections_max)
     passing = Client(
         clock=clock,
-        config=ClientConfig(connect_s=CONNECT_S, handlers_at_once=1_000),
+        config=dataclasses.replace(limits, handlers_at_once=1_000),
         handlers=BrokerRequests(sessions.owner).routes(),
         on_close=sessions.connection_closed,
-        tls=outgoing,
+        tls=to_brokers,
     )
     sessions.dial = passing.dial
     brokers = Brokers(NameServers(own, name_servers, rng), clock)
@@ -94,13 +98,8 @@ def build(
     forwarded = ForwardedRequests(sessions, forwarder, types, rules, clock)
     clients = ClientRequests(sessions, brokers, forwarder)
     shown = _shown(rules, host)
-    routes = Routes(
-        NameServers(passing, name_servers, rng),
-        brokers,
-        sessions,
-        lambda: f"{shown}:{server.port}",
-        clock,
-    )
+    asked = NameServers(passing, name_servers, rng)
+    routes = Routes(asked, brokers, sessions, lambda: f"{shown}:{server.port}", clock)
 
     def closed(peer: Peer) -> None:
         sessions.client_closed(peer)
@@ -108,11 +107,10 @@ def build(
 
     lanes = Lanes(tuple(rules.lanes()), clock)
     table = [*routes.routes(), *clients.routes(), *forwarded.routes()]
-    router = Router(table, None, lanes, clock, body_max=body_max)
     server = Server(
         host=host,
         port=rules.port,
-        router=router,
+        router=Router(table, None, lanes, clock, body_max=body_max),
         clock=clock,
         config=_server_config(rules),
         on_close=closed,

@@ -24,12 +24,22 @@ class RemotingLimits:
     """What the remoting port allows, and until when. Times are milliseconds, sizes bytes."""
 
     port: int = setting(
-        "remotingListenPort", 8080, "Port of remoting clients; 0: none.", low=0, high=65535
+        "remotingListenPort",
+        0,
+        "Port of remoting clients; 0: none. RocketMQ's is 8080.",
+        low=0,
+        high=65535,
     )
     access_address: str = setting(
         "remotingAccessAddr",
         "",
         "Address that routes name as every broker's, without port; this machine's if empty.",
+    )
+    inner_credentials: str = setting(
+        "innerClientAuthenticationCredentials",
+        "",
+        "Account that the proxy itself asks with, as JSON: accessKey and secretKey.",
+        secret=True,
     )
     check_type: bool = setting(
         "enableTopicMessageTypeCheck", True, "Whether topics take their own type alone."

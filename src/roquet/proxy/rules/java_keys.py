@@ -93,9 +93,11 @@ _IN_CLUSTER = {
         transactionHeartbeatPeriodSecond transactionHeartbeatBatchNum""",
     "messages go to the queues in turn": """
         sendLatencyEnable startDetectorEnable detectTimeout detectInterval""",
-    "this port is not served in cluster mode": " ".join(
-        key for key, reason in WITHOUT_EFFECT.items() if "own port serves" in reason
-    ),
+    "each port takes its own protocol": "enableRemotingLocalProxyGrpc localProxyConnectTimeoutMs",
+    "there are no thread pools: the queues of the remoting port bound its requests": """
+        remotingHeartbeatThreadPoolNums remotingTopicRouteThreadPoolNums
+        remotingSendMessageThreadPoolNums remotingPullMessageThreadPoolNums
+        remotingUpdateOffsetThreadPoolNums remotingDefaultThreadPoolNums""",
     "figures are not served in cluster mode": " ".join(
         key for key, reason in WITHOUT_EFFECT.items() if reason.startswith("figures are")
     ),

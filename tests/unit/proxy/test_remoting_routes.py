@@ -165,6 +165,12 @@ async def _stale(folder: Path) -> None:
         async with proxy(it.name_servers) as door, proxy_client(door) as client:
             before = await client.route(TOPIC)
             assert (await client.send(TOPIC)).code == 0
+            # A route that was asked for in vain is there as soon as the name server has it.
+            asked = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "new"})
+            assert (await client.call(asked)).code == 17
+            assert (await client.send("new")).code == 0
+            await until(lambda: "new" in it.name_server.table.topics)
+            assert (await client.call(asked)).code == 0
             await it.name_server.server.stop()
             assert await client.route(TOPIC) == before
             assert (await client.send(TOPIC)).code == 0

@@ -46,8 +46,18 @@ class _Entry(Generic[V]):
 class Lookup(Generic[K, V]):
     """Remembers answers by key; the same key is asked for once at a time. A service."""
 
-    def __init__(self, what: str, ask: Callable[[K], Awaitable[V]], clock: Clock) -> None:
-        """`ask` raises Refused for what is not there, Unreachable when nobody answers."""
+    def __init__(
+        self,
+        what: str,
+        ask: Callable[[K], Awaitable[V]],
+        clock: Clock,
+        unknown_ms: int = UNKNOWN_MS,
+    ) -> None:
+        """`ask` raises Refused for what is not there, Unreachable when nobody answers.
+
+        What is not there is asked for again after `unknown_ms`.
+        """
+        self._unknown_ms = unknown_ms
         self._what = what
         self._ask = ask
         self._clock = clock
@@ -97,9 +107,11 @@ class Lookup(Generic[K, V]):
 
     def _is_due(self, entry: _Entry[V]) -> bool:
         now_ms = self._clock.steady_ms()
+        if isinstance(entry.value, Refused):
+            return now_ms - entry.asked_ms >= self._unknown_ms
         if now_ms - entry.asked_ms < UNKNOWN_MS:
             return False
-        return isinstance(entry.value, Refused) or now_ms - entry.known_ms >= FRESH_MS
+        return now_ms - entry.known_ms >= FRESH_MS
 
     def _asked(self, key: K) -> asyncio.Future[None]:
         """Ask for a key unless somebody does already."""

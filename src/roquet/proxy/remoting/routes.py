@@ -55,7 +55,9 @@ class Routes:
         self._brokers = brokers
         self._sessions = sessions
         self._own_address = own_address
-        self._known = Lookup[_Question, TopicRoute]("route", self._ask, clock)
+        # A client that hears of no route asks again after 30 s: it must not hear so of a topic
+        # that has just been made.
+        self._known = Lookup[_Question, TopicRoute]("route", self._ask, clock, unknown_ms=0)
 
     async def start(self) -> None:
         """Be ready to be asked."""

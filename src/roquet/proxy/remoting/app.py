@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from roquet.proxy.remoting.limits import RemotingLimits
     from roquet.remoting.router import Peer
     from roquet.remoting.tls import TlsOptions
-    from roquet.service.metrics import Metrics
 
 NO_TLS = TlsConfig()
 ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104  (compared with)
@@ -42,22 +41,6 @@ class RemotingProxy:
     server: Server
     sessions: Sessions
     forwarded: ForwardedRequests
-    lanes: Lanes
-
-    def watch(self, metrics: Metrics) -> None:
-        """Show the port's figures on a page of metrics."""
-        sessions, server, forwarded = self.sessions, self.server, self.forwarded
-        for name, text, read in (
-            ("connections", "Connections", lambda: float(server.connections)),
-            ("clients", "Clients that have asked for something", lambda: float(len(sessions))),
-            ("held", "Pulls and pops that wait for a broker", lambda: float(forwarded.held)),
-            (
-                "broker_connections",
-                "Connections to brokers",
-                lambda: float(sessions.connections),
-            ),
-        ):
-            metrics.watch(f"remoting_proxy_{name}", f"{text} of the proxy's remoting port", read)
 
 
 def build(
@@ -125,7 +108,7 @@ def build(
         Part("routes", routes),
         *_port_parts(lanes, server, forwarded),
     ]
-    return RemotingProxy(App(parts, clock), server, sessions, forwarded, lanes)
+    return RemotingProxy(App(parts, clock), server, sessions, forwarded)
 
 
 def _server_config(rules: RemotingLimits) -> ServerConfig:

@@ -16,21 +16,28 @@ if TYPE_CHECKING:
 _CLASS_NAME = re.compile(r"(?:[a-z_]\w*\.){2,}[A-Z]\w*(?:Exception|Error)\b:?\s*")
 _PAGE = re.compile(r"\s*See https?://\S+ for further details\.?")
 _ACCOUNT = re.compile(
-    r"No accessKey|accessKey is missing|Check signature failed|No acl config for|"
+    r"No accessKey|accessKey is missing|[Cc]heck signature failed|No acl config for|"
     r"No default permission|Need admin permission|AclException|AuthenticationException|"
-    r"AuthorizationException"
+    r"AuthorizationException|username cannot be null|User:.* is (?:not found|disabled)"
+)
+_NO_ACCOUNT = (
+    "the cluster asks for an account: set ROQUET_ACCESS_KEY and ROQUET_SECRET_KEY; in Python"
+    " connect(..., credentials=...); for commands also roquet context add NAME HOST:PORT"
+    " --access-key KEY --secret-file FILE"
 )
 _HINTS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
-        re.compile(r"No accessKey is configured|accessKey is missing"),
-        "the cluster asks for an account: set ROQUET_ACCESS_KEY and ROQUET_SECRET_KEY",
+        re.compile(r"No accessKey is configured|accessKey is missing|username cannot be null"),
+        _NO_ACCOUNT,
     ),
     (
-        re.compile(r"Check signature failed|No acl config for"),
+        re.compile(
+            r"[Cc]heck signature failed|No acl config for|User:.* is (?:not found|disabled)"
+        ),
         "the access key or its secret is wrong: check ROQUET_ACCESS_KEY and ROQUET_SECRET_KEY",
     ),
     (
-        re.compile(r"No default permission|Need admin permission"),
+        re.compile(r"No default permission|Need admin permission|User:.* has no permission"),
         "an administrator has to grant it to this access key",
     ),
     (

@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from roquet.base.errors import UsageError
-from roquet.base.ip import host_of, read_ip
+from roquet.protocol.hosts import host_of, read_ip
 
 LENGTH_MAX = 4096
 ALTERNATIVES_MAX = 1024

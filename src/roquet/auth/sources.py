@@ -12,7 +12,7 @@ import ipaddress
 from typing import TypeAlias
 
 from roquet.base.errors import UsageError
-from roquet.base.ip import Address, host_of, read_ip
+from roquet.protocol.hosts import Address, host_of, read_ip
 
 LENGTH_MAX = 64
 

@@ -23,7 +23,8 @@ def boot_lines(config: BrokerConfig, identity: Identity, listeners: Listeners) -
         f" store in {config.store.folder}"
     )
     if config.server.metrics == "PROM":
-        lines.append(f"/metrics, /livez and /readyz on {bind}:{config.server.metrics_port}")
+        where = config.exporter.prom_host or bind
+        lines.append(f"/metrics, /livez and /readyz on {where}:{config.server.metrics_port}")
     lines += role_lines(config, identity)
     if bind in {"0.0.0.0", "::"} and not (config.acl.enabled or config.auth.enabled):  # noqa: S104
         lines.append(

@@ -14,7 +14,7 @@ import ipaddress
 import secrets
 from typing import TYPE_CHECKING
 
-from roquet.base.ip import read_ip
+from roquet.protocol.hosts import read_ip
 
 if TYPE_CHECKING:
     from roquet.console.config import Limits, Role

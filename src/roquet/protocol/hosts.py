@@ -1,9 +1,12 @@
-"""`ip:port` as text and as the bytes of a record (spec: wire §7.1)."""
+"""`ip:port` as text and as the bytes of a record, and addresses of peers (spec: wire §7.1)."""
 
 from __future__ import annotations
 
 import functools
 import ipaddress
+from typing import TypeAlias
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 PORT_MAX = 65535
 
@@ -51,3 +54,19 @@ def split_addresses(text: str) -> tuple[str, ...]:
     for address in found:
         split_address(address)
     return found
+
+
+def read_ip(text: str) -> Address:
+    """Return an address; an IPv4 address mapped into IPv6 is the IPv4 address.
+
+    Raises ValueError for what is none.
+    """
+    found = ipaddress.ip_address(text)
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+        return found.ipv4_mapped
+    return found
+
+
+def host_of(address: str) -> str:
+    """Return the host of an `ip:port`, without brackets and zone."""
+    return address.rpartition(":")[0].removeprefix("[").removesuffix("]").partition("%")[0]

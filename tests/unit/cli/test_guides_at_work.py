@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+import socket
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -137,6 +139,28 @@ def test_pair_of_the_guide_acknowledges_with_both(dev: str, tmp_path: Path) -> N
             )
     finally:
         assert [one.stop() for one in reversed(started)] == [0] * len(started)
+
+
+def test_metrics_of_the_guide_are_shown(tmp_path: Path) -> None:
+    (line,) = blocks("metrics")[0].splitlines()
+    command, fetch = line.split("# then: ")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    changes = {
+        **TINY,
+        "listenPort": "0",
+        "metricsPromExporterPort": str(port),
+        "storePathRootDir": str(tmp_path / "store"),
+    }
+    more = [word for key, value in changes.items() for word in ("-s", f"{key}={value}")]
+    running = Running(tmp_path, *shlex.split(command)[1:], *more)
+    try:
+        running.lines_until(f":{port}")
+        address = fetch.removeprefix("curl ").replace("5557", str(port))
+        with urllib.request.urlopen(address, timeout=60) as page:
+            assert b"\nrocketmq_storage_size" in page.read()
+    finally:
+        assert running.stop() == 0
 
 
 def test_name_server_commands_of_the_guide_work(tmp_path: Path) -> None:

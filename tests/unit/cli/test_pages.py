@@ -109,6 +109,7 @@ RUN_BY = {
     "docs/guide/transactions.md": "tests/unit/cli/test_guides_at_work.py",
     "docs/guide/plugins.md": "tests/unit/cli/test_guides_at_work.py",
     "docs/guide/name-server.md": "tests/unit/cli/test_guides_at_work.py",
+    "docs/guide/metrics.md": "tests/unit/cli/test_guides_at_work.py",
     "docs/guide/master-slave.md": "tests/unit/cli/test_guides_at_work.py",
     "docs/guide/configuration.md": "tests/unit/cli/test_guides_at_work.py",
     "docs/guide/command-line.md": "tests/unit/cli/test_guides_at_work.py",

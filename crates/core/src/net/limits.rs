@@ -158,31 +158,26 @@ mod tests {
         };
         let limits = Limits::new(100, 50, 100, 10, strangers);
         let none = (Proven, 0);
-        assert!(limits.charge(none, (Nameless, 10)));
-        assert!(!limits.charge(none, (Nameless, 11)), "one alone");
-        assert!(limits.charge((Nameless, 11), none));
-        assert!(limits.charge(none, (Nameless, 10)));
-        assert!(!limits.charge(none, (Nameless, 1)), "together");
-        assert!(
-            limits.charge((Nameless, 1), (Named, 1)),
-            "it names an account"
-        );
-        assert!(limits.charge((Named, 1), (Named, 40)));
-        assert!(!limits.charge(none, (Named, 1)));
-        assert!(limits.charge((Named, 1), (Proven, 1)), "it has proven it");
-        assert!(limits.charge((Proven, 1), (Proven, 40)));
-        assert!(
-            !limits.charge(none, (Proven, 1)),
-            "the common bound is for all"
-        );
-        for charge in [
-            (Proven, 1),
-            (Proven, 40),
-            (Named, 40),
-            (Nameless, 10),
-            (Nameless, 10),
-        ] {
-            assert!(limits.charge(charge, none));
+        let steps = [
+            (none, (Nameless, 10), true, "within all"),
+            (none, (Nameless, 11), false, "one alone"),
+            ((Nameless, 11), none, true, "gone"),
+            (none, (Nameless, 10), true, "a second one"),
+            (none, (Nameless, 1), false, "together"),
+            ((Nameless, 1), (Named, 1), true, "it names an account"),
+            ((Named, 1), (Named, 40), true, "as many as named ones have"),
+            (none, (Named, 1), false, "one more than they have"),
+            ((Named, 1), (Proven, 1), true, "it has proven it"),
+            ((Proven, 1), (Proven, 40), true, "as many as all have"),
+            (none, (Proven, 1), false, "the common bound is for all"),
+            ((Proven, 1), none, true, "gone"),
+            ((Proven, 40), none, true, "gone"),
+            ((Named, 40), none, true, "gone"),
+            ((Nameless, 10), none, true, "gone"),
+            ((Nameless, 10), none, true, "gone"),
+        ];
+        for (before, now, fits, why) in steps {
+            assert_eq!(limits.charge(before, now), fits, "{why}");
         }
         assert_eq!(limits.used(), 0);
         assert!(limits.charge(none, (Nameless, 10)) && limits.charge(none, (Nameless, 10)));

@@ -462,7 +462,7 @@ fn check_end(
 ) -> Result<(), StoreError> {
     match tail::search(segments, end)? {
         Some(behind) if !before.settings.truncate_corrupt && !power_cut(before, end, &behind) => {
-            Err(damage(segments, end, &behind, why))
+            Err(behind.damage(segments, end, why))
         }
         _ => Ok(()),
     }
@@ -492,18 +492,4 @@ fn cut(
 fn power_cut(before: &Before<'_>, end: u64, behind: &Behind) -> bool {
     let late = behind.last_time.saturating_sub(behind.first_time) <= FLUSH_LATE_MS;
     before.may_be_lost(end).unwrap_or(!before.clean && late)
-}
-
-fn damage(segments: &[Arc<Segment>], end: u64, behind: &Behind, why: Option<&str>) -> StoreError {
-    let file = segments.iter().find(|s| s.base() <= end && end < s.end());
-    StoreError::corrupt(format!(
-        "{}: no valid record at offset {end} ({}), but one follows at offset {}; \
-         recoveryTruncateCorrupt=true cuts the log at {end} and loses what is behind",
-        file.map_or_else(
-            || "the log".to_owned(),
-            |file| file.path().display().to_string()
-        ),
-        why.unwrap_or("nothing is there"),
-        behind.first,
-    ))
 }

@@ -67,6 +67,28 @@ pub(crate) struct Behind {
     pub(crate) last_time: i64,
 }
 
+impl Behind {
+    /// Returns the error of a log that cannot be read at `end` although records follow.
+    pub(crate) fn damage(
+        &self,
+        segments: &[Arc<Segment>],
+        end: u64,
+        why: Option<&str>,
+    ) -> StoreError {
+        let file = segments.iter().find(|s| s.base() <= end && end < s.end());
+        StoreError::corrupt(format!(
+            "{}: no valid record at offset {end} ({}), but one follows at offset {}; \
+             recoveryTruncateCorrupt=true cuts the log at {end} and loses what is behind",
+            file.map_or_else(
+                || "the log".to_owned(),
+                |file| file.path().display().to_string()
+            ),
+            why.unwrap_or("nothing is there"),
+            self.first,
+        ))
+    }
+}
+
 /// Looks for whole records with a right checksum that stand where they say, behind `end`: behind
 /// all of the record that begins there, if its lengths say where it ends.
 pub(crate) fn search(segments: &[Arc<Segment>], end: u64) -> Result<Option<Behind>, StoreError> {

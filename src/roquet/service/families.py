@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from typing import TYPE_CHECKING, NamedTuple, cast
+import re
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from prometheus_client import CollectorRegistry
-    from prometheus_client.metrics_core import Metric
+_LINES = 256
+"""Lines that are encoded together."""
+_NUMBERS_MAX = 4096
+"""Numbers whose text is kept: most are small and often the same."""
+_NO_LABEL = re.compile(r"^[0-9]|[^a-zA-Z0-9_]")
+"""What a label's name cannot have; it is replaced, as the library does."""
 
 
 class Row(NamedTuple):
@@ -36,39 +42,87 @@ class Family(NamedTuple):
     rows: Iterable[Row]
 
 
-class _Page:
-    """Families as a Prometheus registry has them."""
+class PageWriter:
+    """Writes families as Prometheus text (version 0.0.4), row by row, so that others have turns.
 
-    def __init__(self, families: Iterable[Family]) -> None:
-        self._families = families
+    The library has only a function for a whole page, which takes ten times as long for rows.
+    """
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield what is asked for."""
-        for family in self._families:
-            yield _metric(family)
+    def __init__(self) -> None:
+        """Begin an empty page."""
+        self._lines: list[str] = []
+        self._parts: list[bytes] = []
 
+    @property
+    def lines(self) -> int:
+        """How many lines the page has by now, about."""
+        return len(self._parts) * _LINES + len(self._lines)
 
-def _metric(family: Family) -> Metric:
-    from prometheus_client import core  # noqa: PLC0415
+    def begin(self, family: Family) -> Callable[[Row], None]:
+        """Write the head of a family, and return what writes one of its rows."""
+        name = f"{family.name}_total" if family.kind == "counter" else family.name
+        text = family.text.replace("\\", r"\\").replace("\n", r"\n")
+        self._lines.append(f"# HELP {name} {text}\n# TYPE {name} {family.kind}\n")
+        if family.kind == "histogram":
+            return self._classes(family)
+        template, order = _template(name, family.labels)
 
-    name, text, labels = family.name, family.text, family.labels
-    if family.kind == "histogram":
+        def write(row: Row) -> None:
+            self._write(template, order, row.values, row.counts[0])
+
+        return write
+
+    def finish(self) -> bytes:
+        """Return the page."""
+        self._encode()
+        return b"".join(self._parts)
+
+    def _classes(self, family: Family) -> Callable[[Row], None]:
         # As Java writes them: queries may name a class.
-        names = [*map(repr, family.bounds), "+Inf"]
-        classes = core.HistogramMetricFamily(name, text, labels=labels)
-        for values, counts, total in family.rows:
-            buckets = list(zip(names, itertools.accumulate(counts), strict=True))
-            classes.add_metric(values, buckets, total)
-        return classes
-    kind = core.CounterMetricFamily if family.kind == "counter" else core.GaugeMetricFamily
-    numbers = kind(name, text, labels=labels)
-    for values, (number,), _ in family.rows:
-        numbers.add_metric(values, number)
-    return numbers
+        bounds = [*map(repr, family.bounds), "+Inf"]
+        of_class = _template(f"{family.name}_bucket", [*family.labels, "le"])
+        of_count = _template(f"{family.name}_count", family.labels)
+        of_sum = _template(f"{family.name}_sum", family.labels)
+
+        def write(row: Row) -> None:
+            count = 0.0
+            for bound, count in zip(bounds, itertools.accumulate(row.counts), strict=True):
+                self._write(*of_class, (*row.values, bound), count)
+            self._write(*of_count, row.values, count)
+            self._write(*of_sum, row.values, row.total)
+
+        return write
+
+    def _write(
+        self, template: str, order: Sequence[int], values: Sequence[str], number: float
+    ) -> None:
+        whole = "".join(values)
+        if '"' in whole or "\\" in whole or "\n" in whole:
+            values = [_escaped(value) for value in values]
+        self._lines.append(template % (*[values[at] for at in order], number_text(number)))
+        if len(self._lines) >= _LINES:
+            self._encode()
+
+    def _encode(self) -> None:
+        self._parts.append("".join(self._lines).encode())
+        self._lines.clear()
 
 
-def page_of(families: Iterable[Family]) -> bytes:
-    """Return families as Prometheus text; from any thread when their rows are lists."""
-    from prometheus_client import generate_latest  # noqa: PLC0415
+def _template(name: str, labels: Sequence[str]) -> tuple[str, Sequence[int]]:
+    """Return a line with a place for each label value and the number, and the values' order."""
+    order = sorted(range(len(labels)), key=labels.__getitem__)
+    places = ",".join(f'{_NO_LABEL.sub("_", labels[at])}="%s"' for at in order)
+    return (f"{name}{{{places}}} %s\n" if places else f"{name} %s\n"), order
 
-    return generate_latest(cast("CollectorRegistry", _Page(families)))
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+@functools.lru_cache(_NUMBERS_MAX)
+def number_text(number: float) -> str:
+    """Return a number as Prometheus has it."""
+    from prometheus_client.utils import floatToGoString  # noqa: PLC0415
+
+    text: str = floatToGoString(number)  # type: ignore[no-untyped-call]
+    return text

@@ -93,7 +93,8 @@ class Figures:
         self._clock = clock
         self._left_out = 0
         self._looked_ms: int | None = None
-        self._progress: dict[tuple[str, str], Progress] = {}
+        self._progress: list[tuple[tuple[str, ...], Progress]] = []
+        """Label values, made once for all names, with a group's progress in a topic."""
 
     def watch(self, metrics: Metrics) -> None:
         """Show everything."""
@@ -200,16 +201,12 @@ class Figures:
 
     def _of_groups(self, read: Callable[[Progress], int]) -> Callable[[], Iterator[Row]]:
         def rows() -> Iterator[Row]:
-            for (group, topic), progress in self._recent_progress().items():
-                system = names.is_system_group(group) or names.is_system_topic(topic)
-                # As with Java, retries of pops are shown with the topic they came from.
-                shown = pop_topics.normal_topic(topic, group) or topic
-                labels = (group, shown, _word(names.is_retry(topic)), _word(system))
+            for labels, progress in self._recent_progress():
                 yield labels, float(read(progress))
 
         return rows
 
-    def _recent_progress(self) -> dict[tuple[str, str], Progress]:
+    def _recent_progress(self) -> list[tuple[tuple[str, ...], Progress]]:
         """Return the progress: one look serves all the names of one answer."""
         if not self._is_recent(SHOWN_MS):
             for _ in self._look():
@@ -227,7 +224,7 @@ class Figures:
 
     def _look(self) -> Generator[None, None, None]:
         """Note the progress of every group in every topic that it has offsets in."""
-        found: dict[tuple[str, str], Progress] = {}
+        found: list[tuple[tuple[str, ...], Progress]] = []
         queues = times = left_out = 0
         topics = self._metadata.topics
         for at, (topic, group) in enumerate(self._metadata.offsets.each_pair(), 1):
@@ -240,7 +237,8 @@ class Figures:
             if queues > QUEUES_MAX:
                 left_out += config.read_queues
                 continue
-            found[group, topic], looked = self._of_one(group, config, TIMES_MAX - times)
+            progress, looked = self._of_one(group, config, TIMES_MAX - times)
+            found.append((_labels_of(group, topic), progress))
             times += looked
         self._looked_ms, self._progress, self._left_out = self._clock.now_ms(), found, left_out
 
@@ -276,6 +274,13 @@ def _one(
     read: Callable[[], int], labels: tuple[str, ...] = ()
 ) -> Callable[[], Iterable[tuple[tuple[str, ...], float]]]:
     return lambda: [(labels, float(read()))]
+
+
+def _labels_of(group: str, topic: str) -> tuple[str, ...]:
+    system = names.is_system_group(group) or names.is_system_topic(topic)
+    # As with Java, retries of pops are shown with the topic they came from.
+    shown = pop_topics.normal_topic(topic, group) or topic
+    return group, shown, _word(names.is_retry(topic)), _word(system)
 
 
 def _labels(client: Client) -> tuple[str, str, str]:

@@ -30,6 +30,8 @@ _REQUEST_S = 5.0
 _FIELDS_MAX = 100
 _HEADERS_MAX = 100
 _TOO_LARGE = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+_PIECE = 128 * 1024
+"""Bytes of a body that are given to the transport at a time."""
 PLAIN = "text/plain; charset=utf-8"
 JSON = "application/json"
 
@@ -149,7 +151,11 @@ class HttpServer:
             f"{more}Connection: close\r\n\r\n".encode()
         )
         if method != "HEAD":
-            writer.write(answer.body)
+            body = memoryview(answer.body)
+            for at in range(0, len(body), _PIECE):
+                # The transport copies what the socket does not take, again and again.
+                writer.write(body[at : at + _PIECE])
+                await writer.drain()
         await writer.drain()
 
     async def _ask(self, request: HttpRequest) -> HttpAnswer:

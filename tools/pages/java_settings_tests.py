@@ -106,6 +106,18 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "serverChannelMaxIdleTimeSeconds",
         ),
     },
+    "test_outgoing_settings.py": {
+        "test_server_that_accepts_nobody_is_given_up_after_the_time_of_the_settings": (
+            "connectTimeoutMillis",
+        ),
+        "test_silent_connection_to_a_server_is_closed_after_the_time_of_the_settings": (
+            "clientChannelMaxIdleTimeSeconds",
+        ),
+        "test_socket_options_of_connections_to_servers_are_those_of_the_settings": (
+            "clientSocketRcvBufSize",
+            "clientSocketSndBufSize",
+        ),
+    },
     "test_every_code.py": {
         "test_306_expired_units_go_and_the_first_offset_rises": ("mappedFileSizeConsumeQueue",),
     },

@@ -256,6 +256,44 @@ class ListenConfig:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OutgoingConfig:
+    """Connections that the broker makes to name servers and other brokers."""
+
+    connect_ms: int = setting(
+        "connectTimeoutMillis",
+        3000,
+        "Longest time to connect to a server.",
+        unit="ms",
+        low=1,
+        high=600_000,
+    )
+    idle_s: int = setting(
+        "clientChannelMaxIdleTimeSeconds",
+        120,
+        "Silent connections to servers are closed.",
+        unit="s",
+        low=1,
+        high=86_400,
+    )
+    send_buffer: int = setting(
+        "clientSocketSndBufSize",
+        0,
+        "Send buffer of connections to servers, 0 for the system's choice.",
+        unit="bytes",
+        low=0,
+        high=1 << 30,
+    )
+    receive_buffer: int = setting(
+        "clientSocketRcvBufSize",
+        0,
+        "Receive buffer of connections to servers, 0 for the system's choice.",
+        unit="bytes",
+        low=0,
+        high=1 << 30,
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ClientsConfig:
     """How clients are looked after."""
 
@@ -276,6 +314,7 @@ class BrokerConfig:
 
     identity: IdentityConfig = dataclasses.field(default_factory=IdentityConfig)
     server: ListenConfig = dataclasses.field(default_factory=ListenConfig)
+    outgoing: OutgoingConfig = dataclasses.field(default_factory=OutgoingConfig)
     exporter: ExporterConfig = dataclasses.field(default_factory=ExporterConfig)
     """How metrics leave the process."""
     registration: RegistrationConfig = dataclasses.field(default_factory=RegistrationConfig)

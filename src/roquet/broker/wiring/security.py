@@ -10,7 +10,7 @@ from roquet.auth.guard import PolicyGuard
 from roquet.auth.requests import UserAdapter
 from roquet.auth.tools import UserTools
 from roquet.broker.remoting.admin.accounts import AccountAdapter
-from roquet.remoting.client import Client
+from roquet.remoting.client import Client, ClientConfig
 from roquet.remoting.tls import RELOAD_S, client_tls
 from roquet.service.lifecycle import Part, Timer
 
@@ -36,9 +36,15 @@ def make_access(base: Base) -> list[Routed]:
 
 def make_client(base: Base) -> Client:
     """Make the client by which the broker calls name servers and other brokers."""
-    credentials = base.config.credentials
+    credentials, rules = base.config.credentials, base.config.outgoing
     return Client(
         clock=base.clock,
+        config=ClientConfig(
+            connect_s=rules.connect_ms / 1000,
+            idle_s=rules.idle_s,
+            send_buffer=rules.send_buffer,
+            receive_buffer=rules.receive_buffer,
+        ),
         tls=client_tls(base.config.tls.options(), base.clock),
         sign=None if credentials is None else credentials.sign,
     )

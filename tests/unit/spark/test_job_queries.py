@@ -8,6 +8,8 @@ from typing import Any, cast
 import pytest
 from pyspark.errors import PySparkAttributeError
 
+from roquet.base.errors import UsageError
+from roquet.spark.jobs.shared.connect import need_context
 from roquet.spark.jobs.shared.queries import CORES_UNKNOWN, bound, cores
 
 
@@ -35,14 +37,23 @@ def test_other_values_are_refused() -> None:
             bound(":key", {"key": value})
 
 
-def test_a_session_of_spark_connect_is_taken_for_a_few_cores() -> None:
-    class Connected:
-        @property
-        def sparkContext(self) -> Any:  # noqa: N802  (its name in PySpark)
-            raise PySparkAttributeError(
-                errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": "x"}
-            )
+class Connected:
+    """What a session over Spark Connect says of its context."""
 
+    @property
+    def sparkContext(self) -> Any:  # noqa: N802  (its name in PySpark)
+        raise PySparkAttributeError(
+            errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": "x"}
+        )
+
+
+def test_jobs_that_need_a_jvm_are_refused_over_spark_connect() -> None:
+    need_context(cast("Any", types.SimpleNamespace(sparkContext=object())), "replay")
+    with pytest.raises(UsageError, match="the job replay cannot run over Spark Connect"):
+        need_context(cast("Any", Connected()), "replay")
+
+
+def test_a_session_of_spark_connect_is_taken_for_a_few_cores() -> None:
     classic = types.SimpleNamespace(sparkContext=types.SimpleNamespace(defaultParallelism=6))
     assert cores(cast("Any", classic)) == 6
     assert cores(cast("Any", Connected())) == CORES_UNKNOWN

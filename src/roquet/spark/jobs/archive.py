@@ -25,6 +25,7 @@ from roquet.spark.jobs.lake import Lake
 from roquet.spark.jobs.lake import configuration as lake_configuration
 from roquet.spark.jobs.options.lake import ARCHIVE
 from roquet.spark.jobs.shared import metrics
+from roquet.spark.jobs.shared.connect import need_context
 from roquet.spark.jobs.shared.patience import patiently
 from roquet.spark.jobs.shared.report import Report
 from roquet.spark.jobs.storage.files import LakeError
@@ -150,6 +151,7 @@ def run(
     wanted = ArchiveOptions.parse(options)
     if wanted.dry_run:
         return Report(wanted.plan())
+    need_context(spark, "archive")
     register(spark)
     time = clock or SystemClock()
     lake = Lake(spark, wanted.out, wanted.kind)

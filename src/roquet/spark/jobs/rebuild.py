@@ -18,6 +18,7 @@ from roquet.protocol import names
 from roquet.protocol.properties import DELAY_LEVELS
 from roquet.spark.jobs.options.tables import REBUILD
 from roquet.spark.jobs.shared import metrics
+from roquet.spark.jobs.shared.connect import need_context
 from roquet.spark.jobs.shared.queries import sql
 from roquet.spark.jobs.shared.report import Report
 from roquet.spark.log_files import Store
@@ -125,6 +126,7 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
     wanted = RebuildOptions.parse(options)
     if wanted.dry_run:
         return Report(wanted.plan())
+    need_context(spark, "rebuild")
     return _Rebuild(spark, wanted, say).run()
 
 

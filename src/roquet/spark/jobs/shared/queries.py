@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.errors import PySparkAttributeError
+from roquet.spark.jobs.shared.connect import context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,10 +18,8 @@ CORES_UNKNOWN: Final = 8
 
 def cores(spark: SparkSession) -> int:
     """Return how many tasks run at a time, about; over Spark Connect nobody tells."""
-    try:
-        return int(spark.sparkContext.defaultParallelism)
-    except PySparkAttributeError:
-        return CORES_UNKNOWN
+    found = context(spark)
+    return CORES_UNKNOWN if found is None else int(found.defaultParallelism)
 
 
 def sql(

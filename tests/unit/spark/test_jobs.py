@@ -158,3 +158,25 @@ def test_pipeline_name_servers_come_from_the_environment(
     assert "10.9.8.7" not in capsys.readouterr().out
     assert app.run([*words, "--store", str(tmp_path)]) == 0
     assert "10.9.8.7" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "remote", "why"),
+    [
+        (["--master", "local[2]"], "sc://127.0.0.1:1", "SPARK_REMOTE names another"),
+        (["--master", "sc://127.0.0.1:2"], "sc://127.0.0.1:1", "SPARK_REMOTE names another"),
+        (["--archive", "a.tar.gz"], "sc://127.0.0.1:1", "workers of its own"),
+        (["--master", "sc://127.0.0.1:1", "--archive", "a.tar.gz"], "", "workers of its own"),
+    ],
+)
+def test_flags_that_spark_connect_cannot_have_are_refused_before_it_is_asked(
+    flags: list[str],
+    remote: str,
+    why: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", remote)
+    job = ["stats", "--store", "/s", "--out", "/nowhere/out"]
+    assert app.run(["pipeline", "run", *flags, *job]) == EXIT_USAGE
+    assert why in capsys.readouterr().err

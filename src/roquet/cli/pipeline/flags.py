@@ -24,7 +24,11 @@ def add(commands: Any) -> None:
     jobs = verbs.add_parser("jobs", help="list the jobs", description="List the jobs.")
     jobs.set_defaults(run=_run_jobs)
     run = verbs.add_parser("run", help="run a job", description=_ABOUT)
-    run.add_argument("--master", metavar="URL", help="a Spark cluster (local[*])")
+    run.add_argument(
+        "--master",
+        metavar="URL",
+        help="a Spark cluster (local[*]), or sc://HOST:PORT for Spark Connect",
+    )
     run.add_argument(
         "--archive", metavar="FILE", help="what `pack` wrote, for workers of a cluster"
     )

@@ -47,6 +47,13 @@ class Cluster:
     archive: str | None = None
     settings: tuple[str, ...] = ()
 
+    @property
+    def connect(self) -> str | None:
+        """The URL of a server of Spark Connect, by $SPARK_REMOTE or `--master`; None without."""
+        # PySpark, too, takes the variable before any master.
+        given = self.master if self.master and self.master.startswith("sc://") else None
+        return os.environ.get("SPARK_REMOTE") or given
+
     def checked(self) -> dict[str, str]:
         """Return the settings. Raises UsageError."""
         found: dict[str, str] = {}
@@ -55,6 +62,11 @@ class Cluster:
             if not separator or not name.startswith("spark."):
                 raise UsageError(f"--conf {text[:80]!r}: must be spark.NAME=VALUE")
             found[name] = value
+        if self.connect is not None:
+            if self.master not in {None, self.connect}:
+                raise UsageError(f"--master {self.master}: SPARK_REMOTE names another, unset one")
+            if self.archive is not None:
+                raise UsageError("--archive: a server of Spark Connect has workers of its own")
         if self.archive is not None:
             if not Path(self.archive).is_file():
                 raise UsageError(f"--archive {self.archive}: there is no such file")
@@ -146,6 +158,8 @@ def _help(found: Job) -> None:
 def _session(name: str, cluster: Cluster, settings: Mapping[str, str]) -> Any:
     from pyspark.sql import SparkSession  # noqa: PLC0415  (slow to import)
 
+    if cluster.connect is not None:
+        return _connected(cluster.connect, settings)
     builder: Any = SparkSession.builder
     builder = builder.appName(f"roquet {name}")
     if cluster.master is not None:
@@ -161,6 +175,22 @@ def _session(name: str, cluster: Cluster, settings: Mapping[str, str]) -> Any:
         # The default of 200 is for clusters: on one machine each shuffle would pay for 200 tasks.
         session.conf.set(_SHUFFLES, str(2 * (os.cpu_count() or 1)))
     session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _connected(url: str, settings: Mapping[str, str]) -> Any:
+    """Return a session over Spark Connect. Raises UsageError for a setting of the server's own."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415  (slow to import)
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    session = SparkSession.builder.remote(url).getOrCreate()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    for key, value in settings.items():
+        try:
+            session.conf.set(key, value)
+        except PySparkException as error:
+            why = str(error).strip().splitlines()[0][:200]
+            raise UsageError(f"{key} cannot be set over Spark Connect: {why}") from error
     return session
 
 

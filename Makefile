@@ -51,7 +51,7 @@ PARALLEL := -n $(WORKERS) --dist worksteal
 PARALLEL_UNIT := -n $(if $(filter 1,$(WORKERS)),1,$(shell echo $$((2 * $(WORKERS))))) --dist worksteal
 
 .PHONY: help check-tools setup grpc-messages native-dev demo test test-rust test-unit test-spark test-differential \
-	test-spark-next all format lint types imports native interop interop-jars partition deploy browser site bench bench-relay bench-spark crash crash-timers crash-pop crash-light powerloss \
+	test-spark-next test-spark-connect all format lint types imports native interop interop-jars partition deploy browser site bench bench-relay bench-spark crash crash-timers crash-pop crash-light powerloss \
 	powerloss-ext4 process-faults attack budget kills spark-kills iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit written mutants setting-mutants test-nightly nightly clean
 
 help: ## show this list
@@ -116,6 +116,9 @@ test-spark-next: setup ## five Spark tests on the next PySpark, in an environmen
 	python3 -m venv $(NEXT)
 	$(BIN)/uv pip install -q --python $(NEXT)/bin/python --require-hashes -r requirements/spark-next.txt
 	PYTHONPATH=src SPARK_SUBMIT_OPTS="$(SHORT_JVM)" $(NEXT)/bin/python -m pytest --timeout 900 $(NEXT_TESTS)
+
+test-spark-connect: setup ## source, sink, a stream and jobs over Spark Connect; `make test-nightly` has it too
+	SPARK_SUBMIT_OPTS="$(SHORT_JVM)" $(PY) -m pytest tests/nightly/test_spark_connect.py --timeout 900
 
 interop-jars: setup ## fetch the RocketMQ jars
 	$(PY) -m roquet.testing.java fetch

@@ -130,3 +130,18 @@ def test_no_text_of_a_user_has_the_password() -> None:
     made = directory()
     assert CANARY not in repr(made)
     assert CANARY not in repr(UserChange("a", CANARY))
+
+
+def test_start_warns_of_a_super_user_that_comes_back_and_of_no_user_at_all(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = AuthFile(tmp_path / NAME)
+    asyncio.run(Users(file).start())
+    assert "nobody can get in: set initAuthenticationUser" in caplog.text
+    caplog.clear()
+    asyncio.run(Users(file, [super_user(("root", "p"))]).start())
+    assert caplog.text == ""
+    file.save(Directory().with_user(UserChange("ann", "p")))
+    asyncio.run(Users(file, [super_user(("root", CANARY))]).start())
+    assert "User:root was made at the start with type Super beside 1 other users" in caplog.text
+    assert CANARY not in caplog.text

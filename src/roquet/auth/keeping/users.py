@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from roquet.auth.directory import AuthFault, Directory, UserChange
 from roquet.auth.model import UserType
 from roquet.base.errors import UsageError
+from roquet.service.ratelog import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,10 +62,12 @@ class Users:
         """Read the file and add what is absent. Raises Corrupt, UsageError, OSError."""
         found = await asyncio.to_thread(self._file.load)
         self.now = found or Directory()
+        before = self.now
         try:
             await self.change(self._seeded)
         except AuthFault as fault:
             raise UsageError(f"users cannot be made at the start: {fault}") from fault
+        self._warn_at_start(before)
         log.info("%d users, %d with policies", len(self.now.users), len(self.now.acls))
 
     async def stop(self) -> None:
@@ -83,6 +86,20 @@ class Users:
             self.now = wanted
             for listener in self._listeners:
                 listener()
+
+    def _warn_at_start(self, before: Directory) -> None:
+        """Warn of what an operator may not expect of a start that found `before`."""
+        if not self.now.users:
+            log.warning("there is no user, so nobody can get in: set initAuthenticationUser")
+        if not before.users:
+            return
+        for name, user in self.now.users.items():
+            if user.is_super and name not in before.users:
+                log.warning(
+                    "User:%s was made at the start with type Super beside %d other users: when it"
+                    " was deleted on purpose, delete it again and take it out of the settings",
+                    *(one_line(name), len(before.users)),
+                )
 
     def _seeded(self, directory: Directory) -> Directory:
         for seed in self._seeds:

@@ -20,6 +20,7 @@ from auth_harness import (
     entry,
     user_command,
 )
+from cli_harness import roquet
 from remoting_harness import on_loop, until
 from roquet.acl.credentials import Credentials
 from roquet.base.clock import SystemClock
@@ -178,3 +179,19 @@ def test_switches_of_a_name_server_go_together(tmp_path: Path) -> None:
     switches = "authenticationEnabled=true\nauthorizationEnabled=true\n"
     file.write_text(f"{switches}initAuthenticationUser={pair}\n")
     assert load_config(file, {}, {})[0].auth.enabled
+
+
+def test_name_server_with_a_damaged_file_of_users_ends_with_253_and_one_line(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "users-0.auth").write_bytes(b"damaged")
+    file = tmp_path / "namesrv.conf"
+    pair = json.dumps({"username": "a", "password": "b"})
+    file.write_text(
+        f"listenPort=0\nkvConfigPath={tmp_path / 'kv.json'}\nauthenticationEnabled=true\n"
+        f"authorizationEnabled=true\ninitAuthenticationUser={pair}\n"
+    )
+    ended = roquet(tmp_path, "namesrv", "-c", str(file), "--log-level", "ERROR")
+    assert ended.returncode == 253, ended.stderr
+    assert ended.stdout.startswith("the name server cannot start: "), ended.stderr
+    assert "users-0.auth" in ended.stdout

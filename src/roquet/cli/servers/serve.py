@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from roquet.base import log as logs
 from roquet.base.clock import SystemClock
 from roquet.base.config import Report, as_properties
-from roquet.base.errors import UsageError
+from roquet.base.errors import Corrupt, UsageError
 from roquet.cli import output
 from roquet.cli.exits import EXIT_CONFIGURATION, EXIT_INITIALIZE, EXIT_UNEXPECTED
 from roquet.service.process import runtime
@@ -117,7 +117,12 @@ def namesrv(given: Given) -> int:
 
     async def serve(stop: asyncio.Event) -> int:
         built = build(Settings(config), SystemClock())
-        async with built.app:
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(built.app)
+            except Corrupt as error:
+                say(f"the name server cannot start: {error}")
+                return EXIT_INITIALIZE
             where = f"{config.host}:{built.server.port}"
             say(f"The Name Server boot success. serializeType=JSON, address {where}")
             runtime.settle()

@@ -22,6 +22,7 @@ SECRETS = {
     "innerClientAuthenticationCredentials": (
         '{"accessKey":"inner","secretKey":"canary-of-the-inner-user"}'
     ),
+    "metricsGrpcExporterHeader": "authorization:canary-of-the-collector",
     "tls.client.keyPassword": "canary-of-the-client-key",
     "tls.server.keyPassword": "canary-of-the-server-key",
 }

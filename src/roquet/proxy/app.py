@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from roquet.proxy.services.clients import Session
 
 SWEEP_S = 5.0
+LOOK_S = 10.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,7 +68,11 @@ def build_cluster(
     calls = Calls(client)
     directory = Directory(client, calls, config)
     brokers = ClusterBrokers(calls, directory, producers, clock, Metrics())
-    connections = Part("connections to brokers", _Connections(client, producers))
+    connections = Part(
+        "connections to brokers",
+        _Connections(client, producers),
+        timers=(Timer("look for brokers", calls.look, LOOK_S, 0.0),),
+    )
     return _built(brokers, host, rules, TlsConfig(), [connections])
 
 

@@ -340,6 +340,10 @@ class Client:
             budget=self._budget,
             config=self._connection_config,
         )
+        try:
+            host.encode("idna")
+        except UnicodeError as error:
+            raise OSError(f"{host[:80]!r} is no name of a host") from error
         loop = asyncio.get_running_loop()
         if self._tls is None:
             transport, _ = await loop.create_connection(lambda: connection, host, port)

@@ -56,7 +56,7 @@ def test_settings_whose_name_sounds_secret_are_marked(cls: type[Any]) -> None:
 def test_settings_marked_secret_are_shown_nowhere(cls: type[Any]) -> None:
     secrets = {about.java for _, about, _ in declared(cls) if about.secret}
     assert secrets
-    canaries = {name: f"canary-of-{name}-which-is-long" for name in secrets}
+    canaries = {name: f"canary:of-{name}-which-is-long" for name in secrets}
     config, report = load(cls, canaries)
     assert "canary" not in hidden(config) + repr(report)
     assert {as_properties(config)[name] for name in secrets} == {HIDDEN}

@@ -91,6 +91,8 @@ def test_body_limits_longer_bodies_are_refused_before_they_are_read(tmp_path: Pa
         name_server = f"127.0.0.1:{it.name_server.server.port}"
         for number in (*NAME_SERVER_LIMITS, int(RequestCode.GET_ROUTEINFO_BY_TOPIC)):
             most = NAME_SERVER_LIMITS.get(number, (NO_BODY, ""))[0]
+            if RequestCode(number).name.startswith("AUTH_"):
+                continue  # As above.
             if most < FRAME_SIZE_MAX:
                 answer = await it.call(Command(number, body=bytes(most + 1)), name_server)
                 assert answer.code == ResponseCode.INVALID_PARAMETER

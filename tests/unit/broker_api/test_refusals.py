@@ -37,7 +37,7 @@ def test_codes_table_reasons_of_different_meaning_have_different_codes() -> None
     assert len(codes) == len(set(codes))
 
 
-READS_ANSWERS_OF_OTHERS = {"slave_sync.py", "topic_queues.py"}
+READS_ANSWERS_OF_OTHERS = {"slave_sync.py", "topic_queues.py", "user_copies.py"}
 """What asks other brokers and name servers compares the codes of their answers."""
 STATUSES_OF_ITS_OWN = {"pop.py", "waiting_pops.py"}
 """Pops end in statuses that no refusal has: their adapters answer them themselves."""

@@ -8,6 +8,7 @@ from pop_world import GROUP, TOPIC, PopWorld
 from remoting_harness import on_loop
 from roquet.broker.pop.revive_copies import CopyCounts, Outcome
 from roquet.broker.pop.revive_queue import EARLY_MS, ReviveQueue
+from roquet.broker.pop.revive_rules import ATTEMPTS_MAX
 from roquet.protocol import properties as props
 from roquet.protocol.pop.records import PopCheckpoint
 from roquet.store.results import PutStatus
@@ -37,6 +38,45 @@ async def test_messages_are_counted_by_what_became_of_them() -> None:
         assert copies.counts == CopyCounts(
             stored=turn, dead=2 * turn, gone=2 * turn, failed=3 * turn
         )
+        assert dict(copies.counts.puts.rows()) == {
+            ("PUT_OK", TOPIC, GROUP): 3.0 * turn,
+            ("SERVICE_NOT_AVAILABLE", TOPIC, GROUP): float(turn),
+        }
+
+
+@on_loop
+async def test_message_whose_sender_counted_the_most_tries_is_a_dead_letter() -> None:
+    world = PopWorld()
+    for tries in (0, ATTEMPTS_MAX, 0):
+        world.send(b"x", tries=tries)
+    checkpoint = await world.pop([0, 1, 2], 5000)
+    outcomes = await world.service.copies.store(checkpoint, [0, 1, 2])
+    assert outcomes == [Outcome.STORED, Outcome.DEAD, Outcome.STORED]
+    counts = [entry.draft.reconsume_times for entry in world.log.entries[-3:]]
+    assert sorted(counts) == [1, 1, ATTEMPTS_MAX]
+
+
+@on_loop
+@pytest.mark.parametrize("core", [0, 1, 2])
+async def test_what_goes_wrong_with_a_message_counts_for_none_that_is_stored(
+    core: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = PopWorld()
+    for _ in range(3):
+        world.send(b"x")
+    checkpoint = await world.pop([0, 1, 2], 5000)
+    copies = world.service.copies
+
+    async def copied(*_: object) -> int:
+        return core
+
+    async def moved(*_: object) -> list[Outcome]:
+        raise OverflowError("a number is too large")
+
+    monkeypatch.setattr(copies, "_copied", copied)
+    monkeypatch.setattr(copies, "_moved", moved)
+    expected = [Outcome.STORED] * core + [Outcome.FAILED] * (3 - core)
+    assert await copies.store(checkpoint, [0, 1, 2]) == expected
 
 
 @on_loop

@@ -502,14 +502,8 @@ def test_secrets_are_shown_to_nobody(tmp_path: Path) -> None:
         assert keeper.csrf not in (await keeper.get("/api/audit")).text
 
     async def whole() -> None:
-        from roquet.base.config import settings  # noqa: PLC0415
-        from roquet.broker.config import BrokerConfig  # noqa: PLC0415
-
-        (key,) = [it.java for _, it, _ in settings(BrokerConfig) if "haSecret" in it.java][:1] or [
-            next(it.java for _, it, _ in settings(BrokerConfig) if it.secret)
-        ]
         async with (
-            cluster(tmp_path, **{key: "replication-secret-7"}) as world,
+            cluster(tmp_path, haSharedSecret="replication-secret-7") as world,
             console_over(world) as console,
         ):
             await story(console)

@@ -177,10 +177,12 @@ def run_pytest(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     lines = [f"{name} = {module}" for name, module in points.items()]
     (about / "entry_points.txt").write_text("\n".join(["[pytest11]", *lines]) + "\n")
     path = os.pathsep.join([str(folder / "site"), str(ROOT / "src")])
+    # Options of the run that this test is in would hold there as well.
+    ours = {name: text for name, text in os.environ.items() if name != "PYTEST_ADDOPTS"}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words, str(folder)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**ours, "PYTHONPATH": path},
         capture_output=True,
         text=True,
         check=False,

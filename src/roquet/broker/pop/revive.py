@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from roquet.base.errors import TableFull
 from roquet.broker.pop import revive_rules
 from roquet.broker.pop.drafts import checkpoint_draft
 from roquet.broker.pop.revive_copies import Copies, Outcome
@@ -281,11 +280,7 @@ class ReviveService:
         unacked = waiting.unacked()
         if not unacked or self.copies.is_orphan(checkpoint):
             return True
-        try:
-            outcomes = await self.copies.store(checkpoint, [offset for _, offset in unacked])
-        except TableFull as error:
-            self._log.warning("full", f"messages of {checkpoint.topic} have to wait: {error}")
-            outcomes = [Outcome.FAILED] * len(unacked)
+        outcomes = await self.copies.store(checkpoint, [offset for _, offset in unacked])
         for (bit, offset), outcome in zip(unacked, outcomes, strict=True):
             is_done = outcome is not Outcome.WAIT
             if outcome is Outcome.FAILED:

@@ -7,6 +7,7 @@ import enum
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
+from roquet.base.errors import TableFull
 from roquet.broker.pop import revive_rules
 from roquet.broker.pop.drafts import put_status
 from roquet.model.topic import READ_WRITE
@@ -68,7 +69,7 @@ class CopyCounts:
     """Checkpoints of topics or groups that are gone."""
     re_puts: int = 0
     given_up: int = 0
-    puts: LabelCounts = dataclasses.field(default_factory=LabelCounts)
+    puts: LabelCounts = dataclasses.field(default_factory=LabelCounts, compare=False)
     """Attempts to store messages again, by (outcome, topic, group)."""
 
 
@@ -123,7 +124,8 @@ class Copies:
     async def store(self, checkpoint: PopCheckpoint, offsets: Sequence[int]) -> list[Outcome]:
         """Store the messages at these queue offsets again; return what became of each.
 
-        Raises TableFull when a topic for them cannot be made.
+        Whatever goes wrong with one counts for those behind it alone: what is stored is not stored
+        again, and the messages of others do not wait for it.
         """
         group = self._groups.find(checkpoint.group or "")
         assert group is not None, "is_orphan comes first"
@@ -137,10 +139,27 @@ class Copies:
         stored = await self._copied(checkpoint, there, group)
         outcomes = [Outcome.STORED] * stored
         if stored < len(offsets):
-            found = [self._message(checkpoint, offset, end) for offset in offsets[stored:]]
-            outcomes += await self._moved(checkpoint, found, group)
+            outcomes += await self._rest(checkpoint, offsets[stored:], end, group)
         self._count(outcomes)
         return outcomes
+
+    async def _rest(
+        self,
+        checkpoint: PopCheckpoint,
+        offsets: Sequence[int],
+        end: _End,
+        group: SubscriptionGroupConfig,
+    ) -> list[Outcome]:
+        """Store what the core has left by the rules here; return what became of each."""
+        try:
+            found = [self._message(checkpoint, offset, end) for offset in offsets]
+            return await self._moved(checkpoint, found, group)
+        except TableFull as error:
+            self._log.warning("full", f"messages of {checkpoint.topic} have to wait: {error}")
+        except Exception as error:  # noqa: BLE001  (one message must not stop all others)
+            where = f"{checkpoint.topic} queue {checkpoint.queue_id} from offset {offsets[0]}"
+            self._log.error("unstorable", f"messages of {where} are tried again later", error=error)
+        return [Outcome.FAILED] * len(offsets)
 
     def _end(self, checkpoint: PopCheckpoint) -> _End:
         """Return where a checkpoint's queue ends before anything is stored. Raises StoreFault.

@@ -118,8 +118,11 @@ def attempts_max(group: SubscriptionGroupConfig, rules: ReviveConfig) -> int:
 
 
 def attempts(record: Record, checkpoint: PopCheckpoint) -> int:
-    """Return the failed attempts that the next copy of a message counts."""
-    return record.reconsume_times + more_attempts(checkpoint)
+    """Return the failed attempts that the next copy of a message counts.
+
+    The first count is the sender's, who may have sent the highest.
+    """
+    return min(record.reconsume_times + more_attempts(checkpoint), ATTEMPTS_MAX)
 
 
 def more_attempts(checkpoint: PopCheckpoint) -> int:

@@ -126,7 +126,7 @@ USERS = (
         ("auth", "import"),
         "make the users of one broker on all others",
         "users:bring",
-        (argument("source", metavar="ADDRESS", help="of that broker, as 10.0.0.7:10911"),),
+        (argument("source", metavar="HOST:PORT", help="of that broker, as 10.0.0.7:10911"),),
         about=_IMPORT,
         prints=False,
         changes=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,15 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.proxy.rules.codes import Code, Rejected
 from roquet.remoting.refusals import refused
+from roquet.service.ratelog import RateLog, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from roquet.client.fronts import FrontClient
     from roquet.protocol.header import Header
+
+log = logging.getLogger(__name__)
 
 _SUCCESS = frozenset({int(ResponseCode.SUCCESS)})
 _REASONS = {
@@ -36,10 +40,16 @@ _CLOSED = re.compile(
 
 
 class Calls:
-    """Asks brokers by name; what they refuse is a Refusal, what they do not answer is Rejected."""
+    """Asks brokers by name; what they refuse is a Refusal, what they do not answer is Rejected.
+
+    The log says who does not answer, and who wants an account.
+    """
 
     def __init__(self, client: FrontClient) -> None:
         self._client = client
+        self._log = RateLog(log, client.clock)
+        self._alone: str | None = None
+        """Why no broker is known, as the log has it; empty when there are some."""
 
     async def ask(
         self,
@@ -57,17 +67,41 @@ class Calls:
         try:
             answer = await self._client.call(broker, command, timeout_s)
         except (OutcomeUnknown, Unreachable) as error:
-            raise away(broker, error) from error
+            raise self.away(broker, error) from error
         if answer.code not in passed:
-            raise refusal_of(refused(answer.code, answer.remark))
+            raise self.refusal(broker, refused(answer.code, answer.remark))
         return answer
 
+    async def look(self) -> None:
+        """Look whether there are brokers; the log says when there are none, and when there are."""
+        masters: Mapping[str, str] = {}
+        try:
+            masters = await self._client.masters()
+            why = "" if masters else "no master broker is registered at the name servers"
+        except (OutcomeUnknown, Unreachable) as error:
+            why = str(error)
+        if why and why != self._alone:
+            log.warning("clients cannot be served: %s", one_line(why))
+        elif self._alone and not why:
+            log.info("there are brokers: %s", ", ".join(sorted(masters)[:10]))
+        self._alone = why
 
-def away(who: str, error: OutcomeUnknown | Unreachable) -> Rejected:
-    """Return what a client is told of a broker that does not answer."""
-    if isinstance(error, OutcomeUnknown):
-        return Rejected(Code.PROXY_TIMEOUT, f"{who} did not answer in time: {error}")
-    return Rejected(Code.INTERNAL_SERVER_ERROR, f"{who} cannot be reached: {error}")
+    def away(self, who: str, error: OutcomeUnknown | Unreachable) -> Rejected:
+        """Return what a client is told of a server that does not answer."""
+        if isinstance(error, OutcomeUnknown):
+            told = Rejected(Code.PROXY_TIMEOUT, f"{who} did not answer in time: {error}")
+        else:
+            told = Rejected(Code.INTERNAL_SERVER_ERROR, f"{who} cannot be reached: {error}")
+        self._log.warning(("away", who), told.text)
+        return told
+
+    def refusal(self, who: str, error: Refused) -> Refusal:
+        """Return a server's refusal as services make them."""
+        found = refusal_of(error)
+        if found.reason is Reason.ACCOUNT_REFUSED:
+            text = f"{who} wants an account, and this proxy has none: {error.remark}"
+            self._log.warning(("account", who), text)
+        return found
 
 
 def refusal_of(error: Refused) -> Refusal:

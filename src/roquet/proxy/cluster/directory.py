@@ -22,7 +22,6 @@ from roquet.protocol.headers.admin import (
     GetTopicConfigRequest,
 )
 from roquet.proxy.brokers.api import Place, Topic
-from roquet.proxy.cluster.calls import away, refusal_of
 from roquet.proxy.rules.codes import Code, Rejected
 from roquet.service.ratelog import RateLog
 
@@ -124,9 +123,9 @@ class Directory:
             route = await self._client.route(name)
         except Refused as refused:
             self._client.forget_topic(name)
-            raise refusal_of(refused) from refused
+            raise self._calls.refusal("the name server", refused) from refused
         except (OutcomeUnknown, Unreachable) as error:
-            raise away("the name server", error) from error
+            raise self._calls.away("the name server", error) from error
         places = tuple(
             Place(data.broker_name, data.read_queues, data.write_queues, data.perm)
             for data in sorted(route.queues, key=lambda data: data.broker_name)
@@ -164,7 +163,7 @@ class Directory:
         try:
             masters = sorted(await self._client.masters())
         except Unreachable as error:
-            raise away("the name server", error) from error
+            raise self._calls.away("the name server", error) from error
         failed: Rejected | Refusal | None = None
         for broker in masters:
             try:

@@ -340,6 +340,7 @@ def test_page_in_slices_is_the_page_at_once_and_lets_others_have_their_turn() ->
         ("metricsGrpcExporterTarget", "nowhere", "host:port"),
         ("metricsOtelCardinalityLimit", "0", "1"),
         ("metricsExporterType", "STATSD", "DISABLE"),
+        ("metricsExporterType", "OTLP_GRPC", "needs metricsGrpcExporterTarget"),
     ],
 )
 def test_bad_settings_of_exporters_are_refused(name: str, value: str, why: str) -> None:

@@ -148,11 +148,11 @@ def chosen(namesrv: str | None, name: str | None) -> Context:
     return known.clusters[name]
 
 
-def secret_of(name: str) -> str:
-    """Return the first line of a file, - for the input. Raises UsageError."""
+def secret_of(name: str, flag: str = "--secret-file") -> str:
+    """Return the first line of a file, - for the input. Raises UsageError that names `flag`."""
     try:
         with open(0 if name == "-" else Path(name), "rb", closefd=name != "-") as opened:
             line = opened.readline(_SECRET_MAX)
         return line.decode().strip()
     except (OSError, ValueError) as error:
-        raise UsageError(f"--secret-file: it cannot be read: {error}") from error
+        raise UsageError(f"{flag}: it cannot be read: {error}") from error

@@ -208,3 +208,12 @@ def run_of(shell: Shell, words: tuple[str, ...]) -> tuple[str, int]:
     shown = shell(*words)
     assert PASSWORD not in shell.err
     return shown, shell.code
+
+
+def test_password_file_that_cannot_be_read_is_named_by_its_flag(
+    people: Callable[[str], Shell], tmp_path: Path
+) -> None:
+    root = people("root")
+    for words in (("create", "x"), ("alter", "root")):
+        root("user", *words, "--password-file", str(tmp_path / "nope"))
+        assert (root.code, "--password-file: it cannot be read" in root.err) == (2, True), root.err

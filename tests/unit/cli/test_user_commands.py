@@ -123,6 +123,8 @@ def test_what_a_user_has_is_changed_and_taken_away(
     root("user", "delete", "ann", "-y")
     root("user", "show", "ann")
     assert root.code == 5
+    root("user", "delete", "ann", "-y")
+    assert (root.code, "no broker has a user 'ann'" in root.err) == (5, True), root.err
     root("user", "alter", "ann", "--status", "enable", "-y")
     assert (root.code, "not exist" in root.err) == (1, True), root.err
 

@@ -59,6 +59,13 @@ async def alter(admin: Admin, options: argparse.Namespace) -> int:
 async def delete(admin: Admin, options: argparse.Namespace) -> int:
     """Delete a user with all policies."""
     brokers = await _brokers(admin)
+    # Brokers answer as RocketMQ's: the deletion of a user who is not there succeeds.
+    found = [
+        await _asked(f"{name} at {address}", admin.users.get(address, options.user))
+        for name, address in brokers
+    ]
+    if not any(found):
+        raise NotFound(f"no broker has a user {options.user[:80]!r}")
     ask(f"{options.user} can do nothing any more", options, options.user)
     await _tell(brokers, lambda address: admin.users.delete(address, options.user))
     output.line(f"{options.user}: deleted on every broker")

@@ -91,6 +91,7 @@ class MessageStore:
         self._sequence = 0
         self._flushed = 0
         self._failure: str | None = None
+        self.may_lack_end = False  # The last run was killed, or recovery cut or lost something.
         self._memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def follow(self, native_config: Mapping[str, str | int | bool], durability: Durability) -> None:
@@ -108,6 +109,7 @@ class MessageStore:
 
     async def start(self) -> None:
         """Load and recover, which may take long, then take events. Raises StoreFault."""
+        killed = os.path.exists(f"{self._native_config.get('storePathRootDir')}/abort")  # noqa: ASYNC240, PTH110
         native = await asyncio.to_thread(_guarded, NativeStore.open, dict(self._native_config))
         _guarded(native.start)
         self._native = native
@@ -116,6 +118,7 @@ class MessageStore:
         lost = native.stats()["recovered_lost_bytes"]
         if lost:
             log.error("the log has lost %d bytes at its end that were durable", lost)
+        self.may_lack_end = bool(killed or lost or native.recovery_notes())
         self._flushed = native.flushed_offset()
         native.set_flush_awaited(self._told_all)
         asyncio.get_running_loop().add_reader(native.event_fd(), self._take_events)

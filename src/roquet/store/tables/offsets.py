@@ -156,6 +156,15 @@ class OffsetTable:
         self._changed(commits)
         return True
 
+    def set_back(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Lower a known offset to the end of a queue that lost its tail; the caller says so."""
+        key = f"{topic}@{group}"
+        queues = self._committed.get(key)
+        if queues is not None and queues.get(queue_id, offset) > offset:
+            queues[queue_id] = offset
+            self._committed.changed(key)
+            self._changed(1)
+
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the offset the group continues at: a pending reset, else the committed one."""
         pending = self.pending_reset(group, topic, queue_id)

@@ -1,0 +1,104 @@
+"""Committed offsets behind the end of a queue that lost its tail with the machine.
+
+New messages would get offsets that such a group has passed already, and never reach it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+from roquet.protocol import names
+from roquet.protocol.light import light_topics
+from roquet.protocol.pop.topics import REVIVE_GROUP
+from roquet.service.slices import in_slices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from roquet.store.tables.offsets import OffsetTable
+    from roquet.store.tables.topics import TopicTable
+
+log = logging.getLogger(__name__)
+
+LOOKS_AT_ONCE = 200
+"""Topics and groups that are looked at before others have their turn."""
+GROUPS_SHOWN = 10
+
+
+class RecoveredStore(Protocol):
+    """What is asked of the message store."""
+
+    @property
+    def may_lack_end(self) -> bool:
+        """Whether the last run was killed, or its recovery cut, lost or mended something."""
+        ...
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset behind the last message that is in a queue."""
+        ...
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset that the next message of a queue gets."""
+        ...
+
+
+class LostEnds:
+    """Sets committed offsets back to the ends of their queues, at the start of a master.
+
+    A start after a stop in order pays nothing. Light topics have a rule of their own
+    (`LightOffsets`), and offsets of topics that do not exist stay.
+    """
+
+    def __init__(
+        self,
+        store: RecoveredStore,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        is_slave: Callable[[], bool],
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._is_slave = is_slave
+
+    async def start(self) -> None:
+        """Do it durably, before anybody sends, pulls or pops. Raises StoreFault."""
+        # A slave's offsets come from its master, and may be ahead of what it has copied.
+        if self._is_slave() or not self._store.may_lack_end:
+            return
+        count, shown = 0, dict[str, str]()
+        async for topic, group in in_slices(self._offsets.pairs(), LOOKS_AT_ONCE):
+            if not self._concerns(topic):
+                continue
+            for queue_id, offset in self._offsets.queues(group, topic).items():
+                end = self._end(group, topic, queue_id)
+                if offset <= end:
+                    continue
+                self._offsets.set_back(group, topic, queue_id, end)
+                count += 1
+                if group not in shown and len(shown) < GROUPS_SHOWN:
+                    shown[group] = f"{group} in {topic} queue {queue_id} from {offset} to {end}"
+        if count:
+            await self._offsets.persist()
+            log.warning(
+                "the log lost its tail: %d committed offsets were set back to the ends of their"
+                " queues; first of them: %s",
+                count,
+                ", ".join(shown.values()),
+            )
+
+    async def stop(self) -> None:
+        """Need nothing."""
+
+    def _concerns(self, topic: str) -> bool:
+        if names.is_lmq(topic):
+            return light_topics.split(topic) is None
+        return self._topics.get(topic) is not None
+
+    def _end(self, group: str, topic: str, queue_id: int) -> int:
+        end = max(
+            self._store.max_offset(topic, queue_id), self._store.next_offset(topic, queue_id), 0
+        )
+        # That group's offset is the last record that is settled, not the next one.
+        return end - 1 if group == REVIVE_GROUP else end

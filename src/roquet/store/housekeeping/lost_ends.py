@@ -69,10 +69,11 @@ class LostEnds:
             return
         count, shown = 0, dict[str, str]()
         async for topic, group in in_slices(self._offsets.pairs(), LOOKS_AT_ONCE):
-            if not self._concerns(topic):
+            # Redelivery has a rule of its own for what it has settled.
+            if group == REVIVE_GROUP or not self._concerns(topic):
                 continue
             for queue_id, offset in self._offsets.queues(group, topic).items():
-                end = self._end(group, topic, queue_id)
+                end = self._end(topic, queue_id)
                 if offset <= end:
                     continue
                 self._offsets.set_back(group, topic, queue_id, end)
@@ -96,9 +97,6 @@ class LostEnds:
             return light_topics.split(topic) is None
         return self._topics.get(topic) is not None
 
-    def _end(self, group: str, topic: str, queue_id: int) -> int:
-        end = max(
-            self._store.max_offset(topic, queue_id), self._store.next_offset(topic, queue_id), 0
-        )
-        # That group's offset is the last record that is settled, not the next one.
-        return end - 1 if group == REVIVE_GROUP else end
+    def _end(self, topic: str, queue_id: int) -> int:
+        store = self._store
+        return max(store.max_offset(topic, queue_id), store.next_offset(topic, queue_id), 0)

@@ -104,7 +104,7 @@ def decode_records(
     length that does not fit or a CRC that differs.
     """
 
-def project_records(records: Buffer, projection: str) -> bytes:
+def project_records(records: Buffer, text: str) -> bytes:
     """Return stored records with only the fields that a projection wants, bodies never.
 
     Raises ValueError for a projection that is none, and for bytes that are no records.

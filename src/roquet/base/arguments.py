@@ -12,7 +12,7 @@ import inspect
 import math
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from roquet.base.errors import UsageError
 
@@ -144,10 +144,11 @@ def _checking(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-class _Kind(NamedTuple):
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Kind:
     """What an annotation allows: a test, and how it is said."""
 
-    takes: Callable[[Any], bool]
+    takes: Callable[[object], bool]
     text: str
 
 

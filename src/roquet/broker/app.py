@@ -121,7 +121,7 @@ def build(
     appender = make_appender(base, hooks, replicas)
     transactions = make_transactions(base, appender.inner)
     revive = make_revive(base, appender.inner, timers)
-    pop = make_pop(base, appender.inner, lights)
+    pop = make_pop(base, appender.inner, lights, revive)
     door, fast_fail, expressions = RoleDoor(), make_fast_fail(base), Expressions()
     services = make_services(
         base, appender, fast_fail, transactions, expressions=expressions, timers=timers, pop=pop

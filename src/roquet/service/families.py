@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -122,7 +122,8 @@ def _escaped(value: str) -> str:
 @functools.lru_cache(_NUMBERS_MAX)
 def number_text(number: float) -> str:
     """Return a number as Prometheus has it."""
-    from prometheus_client.utils import floatToGoString  # noqa: PLC0415
+    from prometheus_client import utils  # noqa: PLC0415
 
-    text: str = floatToGoString(number)  # type: ignore[no-untyped-call]
+    # Without types in the library.
+    text: str = cast("Any", utils).floatToGoString(number)
     return text

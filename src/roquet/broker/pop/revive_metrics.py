@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
+
+from roquet.store.results import PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -15,13 +18,25 @@ if TYPE_CHECKING:
 _OUTCOMES = ("dead", "gone", "failed", "orphans", "re_puts", "given_up")
 
 
-def watch_puts(puts: LabelCounts, metrics: Metrics) -> None:
-    """Show the attempts to store records in the revive queues."""
+def watch_puts(puts: LabelCounts, service: ReviveService, metrics: Metrics) -> None:
+    """Show the attempts to store records in the revive queues.
+
+    Most are stored by compiled code: those that are stored count when they are read, a round later.
+    """
+
+    def rows() -> Iterable[tuple[Sequence[str], float]]:
+        stored: Counter[tuple[str, ...]] = Counter()
+        for queue in service.queues.values():
+            for (kind, *owner), count in queue.counts.of_owners.rows():
+                stored[kind, PutStatus.PUT_OK.name, *owner] += int(count)
+        failed = [it for it in puts.rows() if it[0][1] != PutStatus.PUT_OK.name]
+        return [*((values, float(count)) for values, count in stored.items()), *failed]
+
     metrics.standard(
         "pop_revive_in_message",
         "Records that were to be stored in the revive queues, by what became of them",
         ("revive_message_type", "put_status", "topic", "consumer_group"),
-        puts.rows,
+        rows,
         counts=True,
     )
 

@@ -139,11 +139,14 @@ class PopParts:
         self.light.drop_peer(peer)
 
 
-def make_pop(base: Base, appender: Appender, lights: LightQueues | None) -> PopParts:
+def make_pop(
+    base: Base, appender: Appender, lights: LightQueues | None, revive: ReviveParts
+) -> PopParts:
     """Wire POP consumption; `lights` are the light queues, where there are any."""
     config, tables, clock, store = base.config, base.metadata, base.clock, base.store
     rules, topics, name = config.pop, tables.topics, base.identity.name
     shared = _make_shared(base, appender)
+    watch_puts(shared.revive_log.puts, revive.service, base.metrics)
     checks, orders, alarms, locks = shared.checks, shared.orders, shared.alarms, PopLocks()
     memory = rules.init_by_memory
     offsets = PopOffsets(tables.offsets, store, shared.buffer.merge, init_by_memory=memory)
@@ -340,7 +343,6 @@ def _make_buffer(base: Base, records: ReviveLog) -> PopBuffer:
     rules = base.config.pop_buffer
     buffer = PopBuffer(records, tables.offsets, is_gone=is_gone, rules=rules, clock=base.clock)
     watch_buffer(buffer, base.metrics)
-    watch_puts(records.puts, base.metrics)
     return buffer
 
 

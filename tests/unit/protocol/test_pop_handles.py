@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from roquet.protocol.fastjson import JsonError
+from roquet.protocol.headers.pop import PopMessageResponse
 from roquet.protocol.pop import handle
 from roquet.protocol.pop.batch_ack import BatchAckBody
 from roquet.protocol.pop.handle import HandleError, ReceiptHandle, Taken
@@ -70,6 +71,28 @@ def test_tables_of_an_answer_are_those_of_java() -> None:
     assert starts == {("0", 3): 100, ("1", 0): 7, ("2", 0): 1 << 40}
     offsets = handle.read_msg_offset_info(java["offsets"])
     assert offsets == {("0", 3): [100, 101, 105], ("1", 0): [7], ("2", 0): [1 << 40]}
+    counts = handle.read_order_count_info(java["counts"])
+    assert counts == {("0", 3, None): 1, ("0", 3, 101): 2}
+    answer = PopMessageResponse(
+        pop_time=1_000,
+        invisible_time=60_000,
+        revive_qid=999,
+        start_offset_info=java["starts"],
+        msg_offset_info=java["offsets"],
+        order_count_info=java["counts"],
+    )
+    tables = handle.PopTables(answer, "broker-a")
+    found = tables.handle("T", 3, 101)
+    assert found.encode() == "100 1000 60000 999 0 broker-a 3 101"
+    assert tables.deliveries(found) == 2
+    assert tables.deliveries(found._replace(queue_offset=105)) == 1
+    assert tables.deliveries(found._replace(queue_id=1)) == 0
+
+
+@pytest.mark.parametrize("text", ["0 1", "0 qo1 2", "0 1%2 3", "0 qo1%x 2", "0 x 1", "0 1 x", ";"])
+def test_broken_counts_are_refused(text: str) -> None:
+    with pytest.raises(HandleError):
+        handle.read_order_count_info(text)
 
 
 @pytest.mark.parametrize("text", ["0 1", "0 1 2 3", "0 x 1", "0 1 x", "0 1 2;0 1 3", ";"])

@@ -15,6 +15,8 @@ from roquet.protocol.pop.topics import ORDER_REVIVE_QUEUE, is_retry_v2, pop_retr
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from roquet.protocol.headers.pop import PopMessageResponse
+
 NORMAL = "0"
 RETRY_V1 = "1"
 RETRY_V2 = "2"
@@ -138,6 +140,53 @@ def order_count_info(counts: Mapping[tuple[str, int, int | None], int]) -> str:
         place = str(queue_id) if offset is None else f"qo{queue_id}%{offset}"
         rows.append(f"{flag} {place} {count}")
     return ";".join(rows)
+
+
+def read_order_count_info(text: str) -> dict[tuple[str, int, int | None], int]:
+    """Read what `order_count_info` writes. Raises HandleError."""
+    found: dict[tuple[str, int, int | None], int] = {}
+    for flag, place, count in _entries(text):
+        queue_id, mark, offset = place.removeprefix("qo").partition("%")
+        if place.startswith("qo") != bool(mark):
+            raise HandleError(f"{place[:80]!r} is no queue and no offset of one")
+        key = flag, _number(queue_id, _I32_MAX), _number(offset) if mark else None
+        found[key] = _number(count, _I32_MAX)
+    return found
+
+
+class PopTables:
+    """What the answer to a pop says of its messages: their handles, and earlier deliveries."""
+
+    def __init__(self, answer: PopMessageResponse, broker_name: str) -> None:
+        """Read the tables of an answer. Raises HandleError."""
+        self._answer = answer
+        self._broker_name = broker_name
+        self._starts = read_start_offset_info(answer.start_offset_info or "")
+        self._offsets = read_msg_offset_info(answer.msg_offset_info or "")
+        self._counts = read_order_count_info(answer.order_count_info or "")
+
+    def handle(self, topic: str, queue_id: int, queue_offset: int) -> ReceiptHandle:
+        """Return the handle of a message that brings none. Raises HandleError."""
+        key = NORMAL, queue_id
+        if key not in self._starts or queue_offset not in self._offsets.get(key, ()):
+            where = f"{topic}, queue {queue_id}, offset {queue_offset}"
+            raise HandleError(f"the answer to a pop does not say how {where} was taken")
+        return ReceiptHandle(
+            start_offset=self._starts[key],
+            pop_time_ms=self._answer.pop_time,
+            invisible_ms=self._answer.invisible_time,
+            revive_queue=self._answer.revive_qid,
+            retry_flag=NORMAL,
+            broker_name=self._broker_name,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+        )
+
+    def deliveries(self, handle: ReceiptHandle) -> int:
+        """Return how often an ordered message was delivered before; 0 where nothing is said."""
+        flag, queue_id = handle.retry_flag, handle.queue_id
+        of_queue = self._counts.get((flag, queue_id, None), 0)
+        return self._counts.get((flag, queue_id, handle.queue_offset), of_queue)
 
 
 def _entries(text: str) -> list[tuple[str, str, str]]:

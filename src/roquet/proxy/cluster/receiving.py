@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
 from roquet.broker.pop.receive.polls import Waiting
@@ -10,13 +9,7 @@ from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.header import HeaderError
 from roquet.protocol.headers.pop import PopMessageRequest, PopMessageResponse
-from roquet.protocol.pop.handle import (
-    NORMAL,
-    HandleError,
-    ReceiptHandle,
-    read_msg_offset_info,
-    read_start_offset_info,
-)
+from roquet.protocol.pop.handle import PopTables, ReceiptHandle
 from roquet.proxy.brokers.api import Found
 from roquet.proxy.rules.codes import Code, Rejected
 from roquet.store.records import read_records
@@ -32,8 +25,6 @@ if TYPE_CHECKING:
 
 ANSWER_S = 3.0
 """A broker may answer so much later than it was to wait."""
-_HANDLE = "POP_CK"
-"""Property by which a broker hands out a handle itself: of messages that come again."""
 _PASSED = frozenset(
     {
         int(ResponseCode.SUCCESS),
@@ -100,41 +91,15 @@ def _found(
     records: Sequence[Record], answer: PopMessageResponse, broker: str, *, is_ordered: bool
 ) -> list[Found]:
     """Give each message its handle. Raises HandleError for tables that do not fit."""
-    starts = read_start_offset_info(answer.start_offset_info or "")
-    offsets = read_msg_offset_info(answer.msg_offset_info or "")
-    counts = _order_counts(answer.order_count_info) if is_ordered else {}
+    tables = PopTables(answer, broker)
     found: list[Found] = []
     for record in records:
-        given = props.read(record.properties).get(_HANDLE)
+        given = props.read(record.properties).get(props.POP_CK)
         if given is None:
-            key = NORMAL, record.queue_id
-            if key not in starts or record.queue_offset not in offsets.get(key, ()):
-                where = f"{record.topic}, queue {record.queue_id}, offset {record.queue_offset}"
-                raise HandleError(f"it does not say how {where} was taken")
-            handle = ReceiptHandle(
-                start_offset=starts[key],
-                pop_time_ms=answer.pop_time,
-                invisible_ms=answer.invisible_time,
-                revive_queue=answer.revive_qid,
-                retry_flag=NORMAL,
-                broker_name=broker,
-                queue_id=record.queue_id,
-                queue_offset=record.queue_offset,
-            )
+            handle = tables.handle(record.topic, record.queue_id, record.queue_offset)
         else:
-            handle = ReceiptHandle.decode(" ".join(given.split(" ")[:8]))
-        place = f"{handle.retry_flag} qo{handle.queue_id}%{handle.queue_offset}"
-        count = counts.get(place, counts.get(f"{handle.retry_flag} {handle.queue_id}", 0))
+            handle = ReceiptHandle.decode(given)
+        count = tables.deliveries(handle) if is_ordered else 0
         counted = record._replace(reconsume_times=count) if count > 0 else record
         found.append(Found(counted, f"{handle.encode()} {record.physical_offset}"))
-    return found
-
-
-def _order_counts(text: str | None) -> dict[str, int]:
-    """Return how often messages of an ordered pop were delivered before, by queue or offset."""
-    found: dict[str, int] = {}
-    for row in (text or "").split(";"):
-        place, _, count = row.rpartition(" ")
-        with contextlib.suppress(ValueError):
-            found[place] = int(count[:10])
     return found

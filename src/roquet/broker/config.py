@@ -403,8 +403,7 @@ def settled(config: BrokerConfig, *, from_file: bool) -> BrokerConfig:
         raise UsageError(f"brokerId = '{identity.broker_id}': must be 0 for a master")
     if config.address_server.enabled and not config.registration.name_servers:
         AddressLookup.check(config.address_server.url)
-    if config.server.metrics == OTLP and not config.exporter.target:
-        raise UsageError("metricsExporterType = 'OTLP_GRPC' needs metricsGrpcExporterTarget")
+    config.exporter.check(config.server.metrics)
     bind = config.server.bind_address or ("0.0.0.0" if from_file else "127.0.0.1")  # noqa: S104
     ip = identity.ip1 or (own_ip() if bind in {"0.0.0.0", "::"} else bind)  # noqa: S104
     if _ip_fault(ip) is not None:

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from roquet.base.config import setting
+from roquet.base.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -114,3 +115,8 @@ class ExporterConfig:
         low=1,
         high=100_000,
     )
+
+    def check(self, exporter: str) -> None:
+        """Raise UsageError when the exporter (`metricsExporterType`) needs what is not set."""
+        if exporter == OTLP and not self.target:
+            raise UsageError("metricsExporterType = 'OTLP_GRPC' needs metricsGrpcExporterTarget")

@@ -14,7 +14,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from roquet.base.errors import UsageError
-from roquet.service.exporting.config import pairs
+from roquet.service.exporting.config import OTLP, pairs
 from roquet.service.exporting.deltas import Deltas
 from roquet.service.lifecycle import Timer
 from roquet.service.ratelog import RateLog
@@ -67,8 +67,7 @@ class OtlpPusher:
 
     async def start(self) -> None:
         """Import what pushing needs. Raises UsageError when that or the collector is missing."""
-        if not self._rules.target:
-            raise UsageError("metricsExporterType = 'OTLP_GRPC' needs metricsGrpcExporterTarget")
+        self._rules.check(OTLP)
         self._begun_ns = self._clock.now_ms() * 1_000_000
         try:
             self._exporter = await asyncio.to_thread(self._made)

@@ -23,10 +23,12 @@ __all__ = [
     "NetConnection",
     "NetThreads",
     "PairTls",
+    "RemotingTls",
     "SinkEncoder",
     "Store",
     "StoreError",
     "TimerWheel",
+    "TlsSession",
     "checkpoint_of",
     "copy_popped",
     "crc32",
@@ -395,6 +397,37 @@ class NetConnection:
         """The processors have finished the first `frames` frames that came out, and have no other."""
     def traffic(self) -> int:
         """A number that moves with everything that is read or written."""
+
+@final
+class RemotingTls:
+    """How a remoting port speaks TLS without asking for certificates of clients."""
+
+    def __new__(
+        cls, *, cert: bytes, key: bytes | None, password: str, versions: tuple[bool, bool]
+    ) -> RemotingTls:
+        """Read PEM: certificate chain, its key (None: in the same file).
+
+        `versions`: whether 1.2 is spoken, and 1.3. Raises ValueError with what is wrong.
+        """
+    def session(self) -> TlsSession:
+        """Begin a connection, which keeps what it began with."""
+
+@final
+class TlsSession:
+    """The server's side of one connection's TLS, without its socket."""
+
+    def take(self, sealed: Buffer) -> tuple[bytes, int]:
+        """Take what the peer sent; return what that held, and flags.
+
+        1: `output` is to be sent; 2: the handshake is not done; 4: the peer says that nothing
+        follows. Raises ValueError with what is wrong; what `output` has is to be sent then.
+        """
+    def output(self) -> bytes:
+        """Return what has to be sent now."""
+    def seal(self, plain: Buffer) -> bytes:
+        """Return the form in which bytes are sent. Raises ValueError before the handshake is done."""
+    def farewell(self) -> bytes:
+        """Return what tells the peer that nothing follows."""
 
 @final
 class GrpcTls:

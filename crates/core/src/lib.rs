@@ -26,3 +26,4 @@ pub mod sink;
 pub mod socket;
 pub mod store;
 pub mod timer;
+pub mod tls;

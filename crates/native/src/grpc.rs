@@ -12,7 +12,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::{pyclass, pymethods, Bound, IntoPyObject, PyAny, PyRef, PyResult, Python};
 use pyo3::types::PyBytes;
 use pyo3::{BoundObject, PyErr};
-use roquet_core::grpc::{Door, Head, Limits, News, Server, ServerTls, TlsFiles};
+use roquet_core::grpc::{Door, Head, Limits, News, Server};
+use roquet_core::tls::{ServerTls, TlsFiles};
 
 use crate::buffer::Lent;
 
@@ -44,6 +45,7 @@ impl GrpcTls {
                 trust: trust.as_deref(),
                 demands,
                 versions,
+                protocol: Some(b"h2"),
             })
         });
         made.map(|core| Self { core })

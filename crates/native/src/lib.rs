@@ -14,6 +14,7 @@ mod panics;
 mod relay;
 mod sink;
 mod store;
+mod tls;
 
 #[pyo3::pymodule]
 mod roquet_native {
@@ -56,4 +57,6 @@ mod roquet_native {
     use crate::store::timer::TimerWheel;
     #[pymodule_export]
     use crate::store::Store;
+    #[pymodule_export]
+    use crate::tls::{RemotingTls, TlsSession};
 }

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roquet._native import GrpcTls
 from roquet.base.errors import UsageError
 from roquet.base.overriding import override
-from roquet.remoting.tls import FILE_SIZE_MAX, PortTls, versions_of
+from roquet.remoting.tls import PortTls, pem_of, versions_of
 
 if TYPE_CHECKING:
     from roquet.proxy.rules.limits import ProxyLimits
@@ -24,13 +23,13 @@ class GrpcPortTls(PortTls[GrpcTls]):
         rules = self._rules
         asks = rules.client_auth != "none"
         try:
-            cert = _pem(rules.server_cert)
+            cert = pem_of(rules.server_cert)
             assert cert is not None, "without a certificate nothing is made"
             return GrpcTls(
                 cert=cert,
-                key=_pem(rules.server_key),
+                key=pem_of(rules.server_key),
                 password=rules.server_password,
-                trust=_pem(rules.server_trust) if asks else None,
+                trust=pem_of(rules.server_trust) if asks else None,
                 demands=rules.client_auth == "require",
                 versions=versions_of(rules.protocols),
             )
@@ -48,14 +47,3 @@ def config_of(rules: ProxyLimits, of_process: TlsConfig) -> TlsConfig:
         server_key=rules.tls_key,
         server_password=rules.tls_password,
     )
-
-
-def _pem(name: str) -> bytes | None:
-    """Return what a file holds, None for no name. Raises OSError and ValueError."""
-    if not name:
-        return None
-    with Path(name).expanduser().open("rb") as file:
-        data = file.read(FILE_SIZE_MAX + 1)
-    if len(data) > FILE_SIZE_MAX:
-        raise ValueError(f"{name[:200]} has more than {FILE_SIZE_MAX} bytes")
-    return data

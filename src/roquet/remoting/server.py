@@ -10,7 +10,6 @@ import dataclasses
 import errno
 import logging
 import socket
-import ssl
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -26,8 +25,9 @@ from roquet.remoting.connections.ingest import Ingest, PlainIngest
 from roquet.remoting.connections.limits import MIB, Budget, ConnectionConfig
 from roquet.remoting.connections.reply import Reply
 from roquet.remoting.connections.silence import SilentConnections
+from roquet.remoting.connections.tls_socket import SEALED_SIZE, HandshakeError, accept_tls
 from roquet.remoting.router import Request
-from roquet.remoting.tls import CLIENT_HELLO, HANDSHAKE_S, SHUTDOWN_S
+from roquet.remoting.tls import CLIENT_HELLO
 from roquet.service.background import Tasks
 from roquet.service.ratelog import RateLog
 
@@ -130,6 +130,7 @@ class Server:
             high_water=self._config.high_water,
         )
         self._buffer = memoryview(bytearray(RECEIVE_SIZE))
+        self._sealed = memoryview(bytearray(SEALED_SIZE if tls is not None and tls.is_on else 0))
         self._log = RateLog(log, clock)
         self._tasks = Tasks()
         self._clock_jumps = ClockJumpDetector()
@@ -315,19 +316,14 @@ class Server:
                 waits=self._waits,
                 own=accepted,
             )
-            loop = asyncio.get_running_loop()
             if first != CLIENT_HELLO or self._tls is None:
+                loop = asyncio.get_running_loop()
                 await loop.connect_accepted_socket(lambda: connection, accepted)
             else:
-                await loop.connect_accepted_socket(
-                    lambda: connection,
-                    accepted,
-                    ssl=self._tls.context,
-                    ssl_handshake_timeout=HANDSHAKE_S,
-                    ssl_shutdown_timeout=SHUTDOWN_S,
-                )
-        except ssl.SSLError as error:
-            self._tls_failed(address, (error.reason or "no reason given").lower())
+                assert self._tls.context is not None, "`_speaks` has looked"
+                await accept_tls(accepted, connection, self._tls.context, self._sealed)
+        except HandshakeError as error:
+            self._tls_failed(address, str(error))
             accepted.close()
         except OSError:
             accepted.close()

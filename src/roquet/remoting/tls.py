@@ -17,6 +17,7 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from roquet._native import RemotingTls
 from roquet.base.config import env_name, flag_name, how_to_set, load, setting, settings
 from roquet.base.errors import Unreachable, UsageError
 from roquet.base.overriding import override
@@ -271,11 +272,34 @@ class PortTls(abc.ABC, Generic[_Context]):
         """Read the files. Raises UsageError."""
 
 
-class ServerTls(PortTls[ssl.SSLContext]):
+class ServerTls(PortTls["RemotingTls | ssl.SSLContext"]):
     """What a port of the remoting protocol does with TLS."""
 
     @override
-    def _make(self) -> ssl.SSLContext:
+    def _make(self) -> RemotingTls | ssl.SSLContext:
+        """Let OpenSSL judge the files; where it may, the core does the work with them.
+
+        The core takes neither keys under a password outside of PKCS#8 nor certificates of X.509's
+        first version, and is not asked to judge those of clients.
+        """
+        rules = self._rules
+        context = self._openssl()
+        if rules.client_auth != "none":
+            return context
+        try:
+            cert = pem_of(rules.server_cert)
+            assert cert is not None, "without a certificate nothing is made"
+            return RemotingTls(
+                cert=cert,
+                key=pem_of(rules.server_key),
+                password=rules.server_password,
+                versions=versions_of(rules.protocols),
+            )
+        except (OSError, ValueError) as error:
+            log.info("OpenSSL serves TLS here, the core cannot use its files: %s", error)
+            return context
+
+    def _openssl(self) -> ssl.SSLContext:
         rules = self._rules
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         _limit(context, rules.protocols)
@@ -285,6 +309,17 @@ class ServerTls(PortTls[ssl.SSLContext]):
         if rules.client_auth != "none":
             _load_trust(context, "tls.server.trustCertPath", rules.server_trust)
         return context
+
+
+def pem_of(name: str) -> bytes | None:
+    """Return what a file holds, None for no name. Raises OSError and ValueError."""
+    if not name:
+        return None
+    with Path(name).expanduser().open("rb") as file:
+        data = file.read(FILE_SIZE_MAX + 1)
+    if len(data) > FILE_SIZE_MAX:
+        raise ValueError(f"{name[:200]} has more than {FILE_SIZE_MAX} bytes")
+    return data
 
 
 class TlsMismatch(Unreachable):

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import logging
 import ssl
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -307,12 +308,15 @@ def encrypted(key: bytes) -> bytes:
     )
 
 
+@pytest.mark.parametrize("auth", ["none", "optional"])
 @on_loop
-async def test_old_versions_are_refused(pki: Pki) -> None:
+async def test_old_versions_are_refused(pki: Pki, auth: str) -> None:
+    """`optional` has OpenSSL serve, `none` the core."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    async with serving(tls=await started(pki.rules(protocols="TLSv1.3"))) as running:
+    asking = {"client_auth": auth, "server_trust": str(pki.ca)}
+    async with serving(tls=await started(pki.rules(protocols="TLSv1.3", **asking))) as running:
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await asyncio.open_connection("127.0.0.1", running.server.port, ssl=context)
@@ -321,9 +325,21 @@ async def test_old_versions_are_refused(pki: Pki) -> None:
         raw.write(ask(ECHO, body=b"13"))
         assert (await raw.read()).body == b"13"
         await raw.close()
-    plain = await started(pki.rules())
-    assert plain.context is not None
-    assert plain.context.minimum_version is ssl.TLSVersion.TLSv1_2
+    async with serving(tls=await started(pki.rules(**asking))) as running:
+        context.set_ciphers("ALL:@SECLEVEL=0")
+        for version, is_served in (("TLSv1_1", False), ("TLSv1_2", True)):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                context.minimum_version = ssl.TLSVersion.TLSv1
+                context.maximum_version = ssl.TLSVersion[version]
+            if is_served:
+                _, writer = await asyncio.open_connection(
+                    "127.0.0.1", running.server.port, ssl=context
+                )
+                writer.close()
+            else:
+                with pytest.raises((ssl.SSLError, ConnectionError)):
+                    await asyncio.open_connection("127.0.0.1", running.server.port, ssl=context)
 
 
 @on_loop

@@ -13,7 +13,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_rustls::TlsAcceptor;
 
 use super::balancer::{self, Kind};
-use super::tls::ServerTls;
+use crate::tls::ServerTls;
 
 /// The first byte of a connection with TLS; that of plain HTTP/2 is the letter P.
 const CLIENT_HELLO: u8 = 0x16;

@@ -20,7 +20,6 @@ mod connection;
 mod door;
 mod messages;
 mod signature;
-mod tls;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -37,10 +36,10 @@ use tokio::sync::{watch, Notify};
 
 use crate::notifier::Notifier;
 use crate::store::health::hold;
+use crate::tls::ServerTls;
 
 pub use door::Door;
 pub use signature::Secrets;
-pub use tls::{ServerTls, TlsFiles};
 
 /// What is allowed. Sizes are bytes.
 #[derive(Clone, Debug)]

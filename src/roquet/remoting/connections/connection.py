@@ -120,8 +120,7 @@ class Connection(asyncio.BufferedProtocol):
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
-        # No isinstance: uvloop's transports are no asyncio.Transport by inheritance.
-        self._transport = cast("asyncio.Transport", transport)
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's inherit from none
         self._transport.set_write_buffer_limits(high=self._config.high_water)
         own = transport.get_extra_info("socket")
         if own is not None and transport.get_extra_info("sslcontext") is None:
@@ -138,15 +137,19 @@ class Connection(asyncio.BufferedProtocol):
     @override
     def buffer_updated(self, nbytes: int) -> None:
         """Take what was read."""
+        self.received(self._buffer[:nbytes])
+
+    def received(self, data: memoryview) -> None:
+        """Take bytes of the peer; they are used up when this returns."""
         if self._transport is None:
             return
         now_ms = self.last_ms = self.received_ms = self._now_ms()
         if self._waits is not None and self._waits.matter(now_ms):
             self.received_ms -= self._waits.look(self._own)
-        # Answers may go straight to the socket when nothing else waits to be written before them.
+        # Answers may go straight to the socket when nothing waits to be written before them.
         free = not self._output and not self._transport.get_write_buffer_size()
         try:
-            fed = self._feed(self.key, self._buffer[:nbytes], now_ms, self._fd if free else None)
+            fed = self._feed(self.key, data, now_ms, self._fd if free else None)
         except BrokenFrame as error:
             self.close(f"broken frame: {error}")
             return
@@ -337,10 +340,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- inside ----------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        """Write whole frames; dropped when the peer has gone.
-
-        What is written in one turn of the loop goes out with one system call.
-        """
+        """Write whole frames, with one system call for a turn; dropped when the peer has gone."""
         # As `is_open`, without a call: this is asked for every answer.
         transport = self._transport
         if transport is None or transport.is_closing():

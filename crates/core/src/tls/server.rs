@@ -11,8 +11,6 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{Error, RootCertStore, ServerConfig};
 
 const ENCRYPTED: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----";
-/// The one protocol that is spoken behind it.
-const HTTP2: &[u8] = b"h2";
 
 /// What a port's TLS is made of; files are PEM.
 #[derive(Clone, Copy)]
@@ -29,11 +27,13 @@ pub struct TlsFiles<'a> {
     pub demands: bool,
     /// Whether version 1.2 is spoken, and 1.3.
     pub versions: (bool, bool),
+    /// The one protocol that is spoken behind it, when clients are to name it.
+    pub protocol: Option<&'static [u8]>,
 }
 
 /// How a port speaks TLS. A connection keeps what it began with.
 #[derive(Clone, Debug)]
-pub struct ServerTls(pub(super) Arc<ServerConfig>);
+pub struct ServerTls(pub(crate) Arc<ServerConfig>);
 
 impl ServerTls {
     /// Reads the files. The error says what is wrong with them.
@@ -73,7 +73,9 @@ impl ServerTls {
                 Error::InconsistentKeys(_) => "the key is not the certificate's".to_owned(),
                 other => other.to_string(),
             })?;
-        config.alpn_protocols = vec![HTTP2.to_vec()];
+        config.alpn_protocols = files.protocol.iter().map(|name| name.to_vec()).collect();
+        // Who comes back shows a ticket: nothing is kept for them here.
+        config.ticketer = ring::Ticketer::new().map_err(|error| error.to_string())?;
         Ok(Self(Arc::new(config)))
     }
 }

@@ -15,12 +15,13 @@ from pair_harness import pair_world, until
 from remoting_harness import on_loop
 from roquet.auth.directory import Directory, UserChange
 from roquet.auth.keeping import snapshots
+from roquet.auth.keeping.fetching import RESTARTS_MAX
 from roquet.auth.keeping.snapshots import Snapshots, unpacked
 from roquet.auth.keeping.store import AuthFile
 from roquet.auth.model import UserType
 from roquet.base.errors import RoquetError
 from roquet.broker.replication.duties import Role
-from roquet.broker.replication.user_copies import RESTARTS_MAX, UserCopies
+from roquet.broker.replication.user_copies import UserCopies
 from roquet.broker.state import BrokerState
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command

@@ -19,6 +19,7 @@ from roquet.protocol import fastjson
 from roquet.protocol.bodies import fields
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from roquet.auth.model import User
@@ -92,14 +93,25 @@ def decode(data: bytes) -> Directory:
 
 
 def _directory(source: dict[str, Any]) -> Directory:
-    users: dict[str, User] = {}
-    for one in fields.objects(source, "users"):
+    users, acls = fields.objects(source, "users"), fields.objects(source, "acls")
+    return directory_of(users, acls, fields.i64(source, "version"))
+
+
+def directory_of(
+    users: Sequence[Mapping[str, Any]], acls: Sequence[Mapping[str, Any]], version: int = 0
+) -> Directory:
+    """Return what lists of UserInfo and AclInfo say. Raises AuthFault, Unreadable and ValueError.
+
+    There are policies only of users that are in the list.
+    """
+    found: dict[str, User] = {}
+    for one in users:
         made = Directory().with_user(user_of(fields.text(one, "username"), one))
-        users |= made.users
-    acls: dict[str, Acl] = {}
-    for one in fields.objects(source, "acls"):
+        found |= made.users
+    policies: dict[str, Acl] = {}
+    for one in acls:
         name = subject_name(fields.text(one, "subject"))
-        if name is None or name not in users:
+        if name is None or name not in found:
             raise ValueError("policies of nobody")
-        acls[name] = Acl(policies_of(one))
-    return Directory(users, acls, fields.i64(source, "version"))
+        policies[name] = Acl(policies_of(one))
+    return Directory(found, policies, version)

@@ -14,14 +14,13 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from roquet.auth.directory import AuthFault
-from roquet.auth.keeping.snapshots import DIGEST, HAVE, OFFSET, SIZE, Snapshots, unpacked
-from roquet.auth.keeping.store import SIZE_MAX
+from roquet.auth.keeping.fetching import fetch
+from roquet.auth.keeping.snapshots import Snapshots
 from roquet.base.errors import Refused, RoquetError
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.service.lifecycle import Timer
 from roquet.service.ratelog import RateLog
-from roquet.service.slices import read_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,8 +36,6 @@ EVERY_S = 0.5
 UNKNOWN_S = 60.0
 """After how long a master that does not know the request is asked again."""
 CALL_S = 5.0
-RESTARTS_MAX = 3
-"""How often a copy begins anew in one go because the master's users changed meanwhile."""
 
 
 class Followed(Protocol):
@@ -123,37 +120,14 @@ class UserCopies:
         return None if known_by == master and self._clock.steady_ms() < until_ms else master
 
     async def _copy(self, master: str) -> bool:
-        """Tell whether these users are the master's now. Raises RoquetError, ValueError, OSError.
-
-        Asks for a first piece and, unless nothing changed, for the others.
-        """
-        have = await self._own.digest()
-        data, digest, size = bytearray(), "", 0
-        restarts = 0
-        while not digest or len(data) < size:
-            ext = {HAVE: have, **({DIGEST: digest, OFFSET: str(len(data))} if digest else {})}
-            answer = await self._ask(master, ext)
-            if answer is None:
-                return False
-            said = answer.ext or {}
-            if said.get(DIGEST) == have:
-                self._mark_equal(master)
-                return True
-            if said.get(DIGEST, "") != digest or int(said.get(OFFSET, "0")) != len(data):
-                restarts += 1
-                if restarts > RESTARTS_MAX:
-                    raise ValueError("they change all the time")
-                data.clear()
-                digest, size = said.get(DIGEST, ""), int(said.get(SIZE, "0"))
-                if not digest or int(said.get(OFFSET, "0")) != 0 or not 0 < size <= SIZE_MAX:
-                    raise ValueError("the answer has no snapshot")
-            if not answer.body:
-                raise ValueError("a piece of the snapshot is empty")
-            data += answer.body
-        if len(data) != size:
-            raise ValueError(f"a snapshot has {len(data)} bytes instead of {size}")
-        found = await read_body(lambda whole: unpacked(digest, whole), bytes(data))
-        await self._take(found, master)
+        """Tell whether users are the master's now. Raises RoquetError, ValueError, OSError."""
+        fetched = await fetch(lambda ext: self._ask(master, ext), await self._own.digest())
+        if fetched is None:
+            return False
+        if fetched.directory is None:
+            self._mark_equal(master)
+        else:
+            await self._take(fetched.directory, master)
         return True
 
     async def _ask(self, master: str, ext: dict[str, str]) -> Command | None:
@@ -174,10 +148,6 @@ class UserCopies:
         return answer
 
     async def _take(self, found: Directory, master: str) -> None:
-        if not found.users:
-            # Somebody let this request pass, so there are users.
-            raise ValueError("the snapshot has no users")
-
         def replaced(now: Directory) -> Directory:
             is_followed = self._state.is_slave and self._master() == master
             return found if is_followed else now

@@ -34,6 +34,21 @@ SWITCHES = {
         {"accessKey": "inner", "secretKey": INNER.secret_key}
     ),
 }
+PROVIDERS = {
+    "authenticationProvider": (
+        "org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider"
+    ),
+    "authenticationMetadataProvider": (
+        "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"
+    ),
+    "authorizationProvider": (
+        "org.apache.rocketmq.auth.authorization.provider.DefaultAuthorizationProvider"
+    ),
+    "authorizationMetadataProvider": (
+        "org.apache.rocketmq.auth.authorization.provider.LocalAuthorizationMetadataProvider"
+    ),
+}
+"""What a broker of RocketMQ needs besides, and ours passes over."""
 
 
 @dataclasses.dataclass

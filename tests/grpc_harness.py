@@ -142,9 +142,17 @@ class Peer:
     """One client of gRPC in a process of its own; its requests are in `python_peer.py`."""
 
     def __init__(
-        self, make: str, folder: Path, endpoint: str, authority: Path | None = None
+        self,
+        make: str,
+        folder: Path,
+        endpoint: str,
+        authority: Path | None = None,
+        who: Credentials | None = None,
     ) -> None:
-        """Start it, and wait until it listens to requests; with an authority it speaks TLS."""
+        """Start it, and wait until it listens to requests; with an authority it speaks TLS.
+
+        The Python client signs as `who`.
+        """
         self.make = make
         folder.mkdir(parents=True)
         command = COMMANDS[make](folder, endpoint)
@@ -155,7 +163,7 @@ class Peer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, "HOME": str(folder), **_tls(authority)},
+            env={**os.environ, "HOME": str(folder), **_tls(authority), **_keys(who)},
         )
         self._buffer = b""
         assert self._read(START_S) == {"ready": True}
@@ -225,6 +233,12 @@ def _tls(authority: Path | None) -> dict[str, str]:
     if authority is None:
         return {}
     return {"PEER_TLS": "yes", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(authority)}
+
+
+def _keys(who: Credentials | None) -> dict[str, str]:
+    if who is None:
+        return {}
+    return {"PEER_ACCESS_KEY": who.access_key, "PEER_SECRET_KEY": who.secret_key}
 
 
 def _coded(message: Message) -> Message:
@@ -380,15 +394,34 @@ class ProxyWorld:
         return world
 
     @classmethod
-    def start_our_cluster(cls, jars: Path, folder: Path, make: str) -> Self:
-        """Start a name server, a broker of a make, and our proxy in cluster mode before it."""
+    def start_our_cluster(
+        cls,
+        jars: Path,
+        folder: Path,
+        make: str,
+        *,
+        accounts: Accounts | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Start a name server, a broker of a make, and our proxy in cluster mode before it.
+
+        With accounts, which are those of users, the proxy checks its clients; the broker has
+        `settings` for that.
+        """
         servers = TimerWorld(jars, folder).__enter__()
-        more = {"enablePropertyFilter": "true", "transactionCheckInterval": "2000"}
+        more = {**(settings or {})}
+        more |= {"enablePropertyFilter": "true", "transactionCheckInterval": "2000"}
         # RocketMQ notes an end within 3 s; a check before that would commit the message again.
         more["transactionTimeOut"] = "2000" if make == "ours" else "8000"
         broker = servers.broker("behind-ours", more)
         port = free_port(random.Random())
-        arguments = ("-n", servers.namesrv, "-pm", "cluster", "--grpc-port", str(port))
+        arguments = ["-n", servers.namesrv, "-pm", "cluster", "--grpc-port", str(port)]
+        if accounts is not None:
+            inner = {"accessKey": accounts.proxy.access_key, "secretKey": accounts.proxy.secret_key}
+            both = {"authenticationEnabled": True, "authorizationEnabled": True}
+            file = folder / "rmq-proxy.json"
+            file.write_text(json.dumps({**both, "innerClientAuthenticationCredentials": inner}))
+            arguments += ["-pc", str(file)]
         proxy = roquet_process("proxy", folder / "proxy", "proxy", *arguments)
         world = cls(
             broker=broker,
@@ -397,6 +430,7 @@ class ProxyWorld:
             proxy=proxy,
             folder=folder,
             _servers=servers,
+            _accounts=accounts,
         )
         try:
             broker.open(make)
@@ -406,12 +440,13 @@ class ProxyWorld:
             raise
         return world
 
-    def peer(self, make: str) -> Peer:
-        """Return the client of a make; it is started once."""
-        if make not in self.peers:
-            folder = self.folder / f"peer-{make}"
-            self.peers[make] = Peer(make, folder, self.endpoint, self.authority)
-        return self.peers[make]
+    def peer(self, make: str, who: Credentials | None = None) -> Peer:
+        """Return the client of a make, and of an account if one is given; it is started once."""
+        name = make if who is None else f"{make}-{who.access_key}-{len(who.secret_key)}"
+        if name not in self.peers:
+            folder = self.folder / f"peer-{name}"
+            self.peers[name] = Peer(make, folder, self.endpoint, self.authority, who)
+        return self.peers[name]
 
     def stop(self) -> None:
         """End everything."""

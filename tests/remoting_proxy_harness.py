@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from roquet.acl.credentials import Credentials
     from roquet.model.route import TopicRoute
+    from roquet.remoting.router import Guard
     from roquet.remoting.tls import TlsConfig
 
 ASKED = (
@@ -49,6 +50,7 @@ async def proxy(
     *,
     credentials: Credentials | None = None,
     tls: TlsConfig = NO_TLS,
+    guard: Guard | None = None,
     **changes: str,
 ) -> AsyncGenerator[RemotingProxy]:
     """Run the port for the length of a block; `changes` are settings under Java's names."""
@@ -62,6 +64,7 @@ async def proxy(
         clock=SystemClock(),
         credentials=credentials,
         tls=tls,
+        guard=guard,
     )
     async with built.app:
         yield built

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from auth_harness import PROVIDERS
 from cli_shell import Shell
 from interop_world import our_broker, our_name_server, registered, until
 from roquet.acl.credentials import Credentials
@@ -31,23 +32,12 @@ if TYPE_CHECKING:
 ROOT = Credentials("root", "password-of-root")
 ANN = Credentials("ann", "password-of-ann")
 SWITCHES = {
+    **PROVIDERS,
     "authenticationEnabled": "true",
     "authorizationEnabled": "true",
     "initAuthenticationUser": json.dumps({"username": "root", "password": ROOT.secret_key}),
     "innerClientAuthenticationCredentials": json.dumps(
         {"accessKey": "inner", "secretKey": "password-of-inner"}
-    ),
-    "authenticationProvider": (
-        "org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider"
-    ),
-    "authenticationMetadataProvider": (
-        "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"
-    ),
-    "authorizationProvider": (
-        "org.apache.rocketmq.auth.authorization.provider.DefaultAuthorizationProvider"
-    ),
-    "authorizationMetadataProvider": (
-        "org.apache.rocketmq.auth.authorization.provider.LocalAuthorizationMetadataProvider"
     ),
 }
 

@@ -11,7 +11,9 @@ from roquet.proxy.brokers.local import LocalBrokers
 from roquet.proxy.cluster.brokers import ClusterBrokers
 from roquet.proxy.cluster.calls import Calls
 from roquet.proxy.cluster.directory import Directory
+from roquet.proxy.cluster.guard import Gate
 from roquet.proxy.cluster.transactions import Producers
+from roquet.proxy.cluster.users import ClusterUsers
 from roquet.proxy.front import Front
 from roquet.proxy.tls import GrpcPortTls, config_of
 from roquet.proxy.transport import GrpcPort
@@ -22,6 +24,8 @@ from roquet.service.metrics import Metrics
 if TYPE_CHECKING:
     import random
 
+    from roquet.acl.credentials import Credentials
+    from roquet.acl.rights import RequestGuard
     from roquet.base.clock import Clock
     from roquet.broker.operations.local import LocalBroker
     from roquet.proxy.brokers.api import Brokers
@@ -40,6 +44,8 @@ class Proxy:
     app: App
     port: GrpcPort
     front: Front
+    guard: RequestGuard | None
+    """Knows whose signature is good; None where nobody needs an account."""
 
 
 def build_local(
@@ -53,27 +59,40 @@ def build_local(
 
 
 def build_cluster(
-    config: ClusterConfig, host: str, rules: ProxyLimits, clock: Clock, rng: random.Random
+    config: ClusterConfig,
+    host: str,
+    rules: ProxyLimits,
+    clock: Clock,
+    rng: random.Random,
+    *,
+    account: Credentials | None = None,
 ) -> Proxy:
     """Wire the front of a cluster; connections to it have the TLS that the environment says.
+
+    With an account, which signs what the proxy asks brokers and name servers, clients have to be
+    users of the brokers and are judged by the policies there; without one nobody is checked.
 
     Raises UsageError for name servers that are none, without the message definitions, or for TLS
     that cannot be.
     """
     producers = Producers()
+    tls = environment_options(os.environ)
     client = FrontClient(
-        config.name_servers, clock, rng, producers.asked, tls=environment_options(os.environ)
+        config.name_servers, clock, rng, producers.asked, tls=tls, credentials=account
     )
-    producers.use(client)
+    users = None if account is None else ClusterUsers(client, clock, config.users_expire_s)
+    gate = Gate(users)
+    producers.use(client, gate)
     calls = Calls(client)
     directory = Directory(client, calls, config)
-    brokers = ClusterBrokers(calls, directory, producers, clock, Metrics())
-    connections = Part(
-        "connections to brokers",
-        _Connections(client, producers),
-        timers=(Timer("look for brokers", calls.look, LOOK_S, 0.0),),
-    )
-    return _built(brokers, host, rules, TlsConfig(), [connections])
+    brokers = ClusterBrokers(calls, directory, producers, gate, clock=clock, metrics=Metrics())
+    look = Timer("look for brokers", calls.look, LOOK_S, 0.0)
+    connections = Part("connections to brokers", _Connections(client, producers), timers=(look,))
+    before = [connections]
+    if users is not None:
+        needs = (connections.name,)
+        before.append(Part("users of the cluster", users, needs=needs, timers=users.timers))
+    return _built(brokers, host, rules, TlsConfig(), before)
 
 
 class _Connections:
@@ -123,4 +142,4 @@ def _built(
             ),
         ),
     ]
-    return Proxy(App(parts, clock), port, front)
+    return Proxy(App(parts, clock), port, front, brokers.guard)

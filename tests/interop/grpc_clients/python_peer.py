@@ -117,8 +117,9 @@ class Peer:
         self._lights: dict[str, tuple[Any, Listener]] = {}
 
     def _configuration(self) -> Any:
+        keys = os.environ.get("PEER_ACCESS_KEY", ""), os.environ.get("PEER_SECRET_KEY", "")
         return rocketmq.ClientConfiguration(
-            self._endpoint, rocketmq.Credentials(), request_timeout=10
+            self._endpoint, rocketmq.Credentials(*keys), request_timeout=10
         )
 
     def _producer(self, topic: str, verdict: str | None = None) -> tuple[Any, Checker | None]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from cli_harness import Running, dev_server, roquet
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from roquet.acl.credentials import Credentials
+from roquet.acl.files import AclConfig
+from roquet.auth.config import AuthConfig
+from roquet.base.errors import UsageError
+from roquet.cli.servers.cluster_proxy import settings_of
+from roquet.cli.servers.proxy import ProxyFlags, rules_of
 
 
 def _file(folder: Path, **settings: object) -> str:
@@ -55,12 +59,65 @@ def test_bad_arguments_are_one_line(tmp_path: Path, arguments: tuple[str, ...], 
     assert not ended.stdout
 
 
-@pytest.mark.parametrize("key", ["authenticationEnabled", "authorizationEnabled", "enableACL"])
-def test_settings_that_would_check_accounts_are_refused(tmp_path: Path, key: str) -> None:
-    file = _file(tmp_path, **{key: True})
-    ended = roquet(tmp_path, "proxy", "-n", "127.0.0.1:1", "-pc", file)
+INNER = {"innerClientAuthenticationCredentials": '{"accessKey":"in","secretKey":"canary"}'}
+BOTH = {"authenticationEnabled": True, "authorizationEnabled": True}
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"enableACL": True}, "enableACL = 'true': accounts of RocketMQ 4.x are not checked"),
+        ({"enableACL": "perhaps"}, "enableACL"),
+        ({**INNER, "authenticationEnabled": True}, "needs authorizationEnabled = 'true'"),
+        ({**INNER, "authorizationEnabled": True}, "needs authenticationEnabled = 'true'"),
+        (BOTH, "needs innerClientAuthenticationCredentials"),
+        ({**BOTH, "innerClientAuthenticationCredentials": "canary"}, "accessKey"),
+        ({**BOTH, **INNER, "authenticationWhitelist": "10"}, "every call is checked"),
+        ({**BOTH, **INNER, "authorizationWhitelist": "SendMessage"}, "every call is checked"),
+    ],
+)
+def test_settings_that_cannot_be_obeyed_are_refused(
+    tmp_path: Path, settings: dict[str, object], text: str
+) -> None:
+    ended = roquet(tmp_path, "proxy", "-n", "127.0.0.1:1", "-pc", _file(tmp_path, **settings))
     assert ended.returncode == 254
-    assert f"{key}: accounts of clients are not checked in cluster mode" in ended.stderr
+    assert text in ended.stderr
+    assert "canary" not in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+def test_settings_of_accounts_that_ask_for_nothing_are_obeyed(tmp_path: Path) -> None:
+    flags = ProxyFlags(Path(_file(tmp_path, enableACL=False, authenticationEnabled=False)))
+    found = settings_of(flags, "127.0.0.1:1")
+    assert not found.checks_clients
+    flags = ProxyFlags(Path(_file(tmp_path, **BOTH, **INNER, userCacheExpiredSeconds=7)))
+    found = settings_of(flags, "127.0.0.1:1")
+    assert found.checks_clients
+    assert found.account == Credentials("in", "canary")
+    assert found.cluster.users_expire_s == 7
+
+
+@pytest.mark.parametrize("key", ["enableACL", "authenticationEnabled", "authorizationEnabled"])
+def test_accounts_in_a_file_of_local_mode_have_to_be_those_of_the_broker(
+    tmp_path: Path, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    on = AclConfig(enabled=True), AuthConfig(authentication=True, authorization=True)
+    off = AclConfig(), AuthConfig()
+    for asked, same, other in ((True, on, off), (False, off, on)):
+        flags = ProxyFlags(Path(_file(tmp_path, **{key: asked})))
+        rules_of(flags, *same)
+        assert not caplog.text
+        with pytest.raises(UsageError, match=f"{key} = '{str(asked).lower()}' in the file of"):
+            rules_of(flags, *other)
+
+
+def test_broker_with_a_file_that_wants_other_accounts_does_not_start(tmp_path: Path) -> None:
+    file = _file(tmp_path, authenticationEnabled=True)
+    ended = roquet(tmp_path, "broker", "--proxy", "--proxy-config", file)
+    assert ended.returncode == 254
+    assert "authenticationEnabled = 'false' at the broker" in ended.stderr
+    assert ended.stderr.count("\n") == 1
 
 
 def test_taken_port_is_said_with_the_flag(tmp_path: Path) -> None:

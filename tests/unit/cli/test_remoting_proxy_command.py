@@ -14,7 +14,7 @@ import pytest
 from remoting_harness import PATIENCE_S, on_loop
 from remoting_proxy_harness import proxy_client, until_so
 from roquet.base.errors import Unreachable, UsageError
-from roquet.cli.servers.cluster_proxy import cluster_of, remoting_of
+from roquet.cli.servers.cluster_proxy import settings_of
 from roquet.cli.servers.proxy import ProxyFlags
 from roquet.proxy.remoting.limits import RemotingLimits
 from roquet.testing.cluster import cluster
@@ -83,15 +83,15 @@ def test_remoting_port_is_open_only_when_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "rmq-proxy.json"
     file.write_text(json.dumps({"remotingSendThreadPoolQueueCapacity": 7}))
     flags = ProxyFlags(file)
-    assert remoting_of(flags, None) is None
-    asked = remoting_of(flags, 8080)
-    assert asked == RemotingLimits(port=8080, send_queue=7)
+    names = "127.0.0.1:9876"
+    assert settings_of(flags, names).remoting is None
+    asked = settings_of(flags, names, None, 8080)
+    assert asked.remoting == RemotingLimits(port=8080, send_queue=7)
     # Its settings are no slip of the pen for the other port, and a shared one is both's.
     file.write_text(json.dumps({"enableTopicMessageTypeCheck": False}))
-    _, grpc = cluster_of(flags, "127.0.0.1:9876", None)
-    asked = remoting_of(flags, 8080)
-    assert asked is not None
-    assert (grpc.check_type, asked.check_type) == (False, False)
+    asked = settings_of(flags, names, None, 8080)
+    assert asked.remoting is not None
+    assert (asked.grpc.check_type, asked.remoting.check_type) == (False, False)
     file.write_text(json.dumps({"remotingListenPort": 70000}))
     with pytest.raises(UsageError, match="remotingListenPort"):
-        remoting_of(flags, None)
+        settings_of(flags, names)

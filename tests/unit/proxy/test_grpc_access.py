@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cluster_users import guarded_cluster
 from grpc_calls import Calls, consumer, fronted, message, producer
 from roquet.model.topic import TopicConfig
 from roquet.proxy import messages as pb
@@ -38,22 +40,23 @@ accounts:
   defaultGroupPerm: DENY
 """
 
-KINDS = {
-    "accounts": {"aclEnable": "true"},
-    "users": {
-        "authenticationEnabled": "true",
-        "authorizationEnabled": "true",
-        "migrateAuthFromV1Enabled": "true",
-    },
+_USERS = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "migrateAuthFromV1Enabled": "true",
 }
-"""The same rights, as accounts of RocketMQ 4.x and as users and policies made of these."""
+KINDS = {"accounts": {"aclEnable": "true"}, "users": _USERS, "cluster": _USERS}
+"""The same rights, as accounts of RocketMQ 4.x and as users and policies made of these, judged in
+the broker's process and by a proxy before a cluster."""
 CHOSEN = dict[str, str]()
+PLACES: list[str] = []
 
 
 @pytest.fixture(autouse=True, params=KINDS)
 def kind(request: pytest.FixtureRequest) -> None:
-    """Have every test here twice."""
+    """Have every test here for each kind."""
     CHOSEN.clear()
+    PLACES[:] = [request.param]
     CHOSEN.update(KINDS[request.param])
 
 
@@ -69,7 +72,14 @@ def run(
     file.write_text(ACCOUNTS)
 
     async def main() -> None:
-        async with fronted(folder, rules, None, rocketmqHome=str(folder), **CHOSEN) as calls:
+        async with contextlib.AsyncExitStack() as stack:
+            changes = {"rocketmqHome": str(folder), **CHOSEN}
+            if PLACES == ["cluster"]:
+                world = guarded_cluster(folder, rules=rules, changes=changes)
+                calls = (await stack.enter_async_context(world)).client()
+            else:
+                alone = fronted(folder, rules, None, **changes)
+                calls = await stack.enter_async_context(alone)
             people = [
                 dataclasses.replace(calls, access_key=f"the-{who}", secret=f"secret-of-{who}")
                 for who in ("writer", "reader", "stranger")

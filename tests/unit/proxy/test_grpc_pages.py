@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from grpc_calls import fronted
 from page_tables import section
+from roquet.acl.files import AclConfig
+from roquet.auth.config import AuthConfig
 from roquet.base.config import settings
 from roquet.cli.servers.proxy import ProxyFlags, rules_of
 from roquet.proxy.cluster.config import ClusterConfig
@@ -115,7 +117,7 @@ def test_keys_of_a_file_are_obeyed_named_as_idle_or_named_as_unknown(
     file = tmp_path / "rmq-proxy.json"
     file.write_text('{"userPropertyMaxNum": 7, "proxyMode": "LOCAL", "userPropertyMaxNun": 8}')
     with caplog.at_level(logging.INFO, "roquet"):
-        rules = rules_of(ProxyFlags(file))
+        rules = rules_of(ProxyFlags(file), AclConfig(), AuthConfig())
     assert rules.properties_max == 7
     said = [record.getMessage() for record in caplog.records]
     assert said == [

@@ -65,6 +65,21 @@ def place(
     return Placement(names.retry_topic(request.group), group.retry_queues, level)
 
 
+def require_readable(access: Access, caller: Caller, record: Record, group: str) -> None:
+    """Raise Refusal unless the caller, who may be of the group, may read a message.
+
+    A copy that the group popped is one of the topic in the name of its retry topic: that name
+    looks like the retry topic of a group which nobody has a right on.
+    """
+    origin = normal_topic(record.topic, group)
+    owner = light_queues.owner(record.topic, record.properties)
+    is_plain = owner == record.topic and origin not in {"", record.topic}
+    if is_plain and is_for_group(record.topic, group, props.read(record.properties)):
+        access.require_read(caller, origin)
+    else:
+        access.require_message(caller, record)
+
+
 class Returns(Protocol):
     """Who counts what comes back."""
 
@@ -139,22 +154,8 @@ class SendBacks:
         if record is None or names.is_waiting_room(record.topic):
             # What waits there is nobody's yet.
             raise Refusal(Reason.FAILED, f"look message by offset failed, {offset}")
-        self._require_readable(caller, record, request.group)
+        require_readable(self._access, caller, record, request.group)
         return record
-
-    def _require_readable(self, caller: Caller, record: Record, group: str) -> None:
-        """Raise Refusal unless the caller, who may be of the group, may read a message.
-
-        A copy that the group popped is one of the topic in the name of its retry topic: that name
-        looks like the retry topic of a group which nobody has a right on.
-        """
-        origin = normal_topic(record.topic, group)
-        owner = light_queues.owner(record.topic, record.properties)
-        is_plain = owner == record.topic and origin not in {"", record.topic}
-        if is_plain and is_for_group(record.topic, group, props.read(record.properties)):
-            self._access.require_read(caller, origin)
-        else:
-            self._access.require_message(caller, record)
 
     async def _queue(self, where: Placement, *, unit: bool) -> int:
         """Choose a queue of the topic, which is created when it is missing."""

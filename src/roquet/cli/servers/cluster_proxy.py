@@ -10,19 +10,18 @@ import os
 import random
 from typing import TYPE_CHECKING
 
-from roquet.acl.credentials import Credentials
-from roquet.auth.config import named
 from roquet.base import log as logs
 from roquet.base.clock import SystemClock
 from roquet.base.config import load, settings
 from roquet.base.errors import UsageError
 from roquet.cli.exits import EXIT_CONFIGURATION
-from roquet.cli.servers.proxy import ProxyFlags, read_file, rules_from
+from roquet.cli.servers.proxy import ProxyFlags, rules_from
 from roquet.cli.servers.serve import fail, guarded, in_the_way, say
 from roquet.client._cluster.target import parse
 from roquet.proxy.cluster.config import ClusterConfig
 from roquet.proxy.remoting.app import build as build_remoting
 from roquet.proxy.remoting.limits import RemotingLimits
+from roquet.proxy.rules import accounts
 from roquet.proxy.rules.java_keys import WITHOUT_EFFECT_IN_CLUSTER
 from roquet.proxy.rules.limits import ProxyLimits
 from roquet.proxy.tls import config_of
@@ -33,34 +32,58 @@ from roquet.service.process.supervisor import supervised
 if TYPE_CHECKING:
     import argparse
     import asyncio
+    from collections.abc import Mapping
 
+    from roquet.acl.credentials import Credentials
+    from roquet.acl.rights import RequestGuard
     from roquet.proxy.remoting.app import RemotingProxy
 
 log = logging.getLogger(__name__)
 
 REMOTING_KEYS = frozenset(about.java for _, about, _ in settings(RemotingLimits))
-_ACCOUNTS = ("authenticationEnabled", "authorizationEnabled", "enableACL")
-"""Settings that would have clients checked. A proxy that passed over them would let all in."""
+CLUSTER_KEYS = frozenset(about.java for _, about, _ in settings(ClusterConfig))
+GRPC_KEYS = frozenset(about.java for _, about, _ in settings(ProxyLimits))
 
 
-def cluster_of(
-    flags: ProxyFlags, name_servers: str | None, mode: str | None
-) -> tuple[ClusterConfig, ProxyLimits]:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ProxySettings:
+    """What a proxy before a cluster goes by."""
+
+    cluster: ClusterConfig
+    grpc: ProxyLimits
+    remoting: RemotingLimits | None
+    """None: the port is closed."""
+    account: Credentials | None
+    """The proxy's own."""
+    checks_clients: bool
+    """Whether clients have to be users of the brokers; the proxy has an account then."""
+
+
+def settings_of(
+    flags: ProxyFlags,
+    name_servers: str | None = None,
+    mode: str | None = None,
+    remoting_port: int | None = None,
+) -> ProxySettings:
     """Read the settings of a proxy before a cluster. Raises UsageError."""
-    given = {} if flags.file is None else read_file(flags.file)
-    for key in _ACCOUNTS:
-        if given.get(key, "").lower() == "true":
-            raise UsageError(
-                f"{key}: accounts of clients are not checked in cluster mode;"
-                " a broker of accounts serves them itself (roquet broker --proxy)"
-            )
-    keys = {about.java for _, about, _ in settings(ClusterConfig)}
-    mine = {key: value for key, value in given.items() if key in keys}
+    given = flags.given()
+    own = CLUSTER_KEYS | accounts.KEYS | (REMOTING_KEYS - GRPC_KEYS)
+    others = {key: value for key, value in given.items() if key not in own}
+    return ProxySettings(
+        checks_clients=accounts.checks_clients(given),
+        account=accounts.account_of(given),
+        cluster=_cluster_of(given, name_servers, mode),
+        grpc=rules_from(others, flags.port, WITHOUT_EFFECT_IN_CLUSTER),
+        remoting=_remoting_of(given, remoting_port),
+    )
+
+
+def _cluster_of(
+    given: Mapping[str, str], name_servers: str | None, mode: str | None
+) -> ClusterConfig:
+    mine = {key: value for key, value in given.items() if key in CLUSTER_KEYS}
     wanted: dict[str, str | int | bool | None] = {"namesrvAddr": name_servers, "proxyMode": mode}
     config = load(ClusterConfig, mine, {}, wanted)[0]
-    remoting = REMOTING_KEYS - {about.java for _, about, _ in settings(ProxyLimits)}
-    others = {key: value for key, value in given.items() if key not in keys | remoting}
-    rules = rules_from(others, flags.port, WITHOUT_EFFECT_IN_CLUSTER)
     if config.mode.upper() != "CLUSTER":
         raise UsageError(
             f"proxyMode {config.mode[:40]}: this is for CLUSTER;"
@@ -69,31 +92,28 @@ def cluster_of(
     addresses = config.name_servers or os.environ.get("NAMESRV_ADDR", "")
     if not addresses:
         raise UsageError("which name servers? give -n HOST:PORT, or namesrvAddr in the -pc file")
-    return dataclasses.replace(config, name_servers=addresses), rules
+    return dataclasses.replace(config, name_servers=addresses)
 
 
-def remoting_of(flags: ProxyFlags, port: int | None) -> RemotingLimits | None:
-    """Read the settings of the remoting port; None where none is asked for. Raises UsageError."""
-    given = {} if flags.file is None else read_file(flags.file)
+def _remoting_of(given: Mapping[str, str], port: int | None) -> RemotingLimits | None:
     mine = {key: value for key, value in given.items() if key in REMOTING_KEYS}
     rules = load(RemotingLimits, mine, {}, {"remotingListenPort": port})[0]
     return rules if rules.port else None
 
 
 def _remoting(
-    rules: RemotingLimits, grpc: ProxyLimits, config: ClusterConfig, host: str
+    rules: RemotingLimits, of: ProxySettings, host: str, guard: RequestGuard | None
 ) -> RemotingProxy:
     """Wire the remoting port, with the certificate of gRPC if it has one."""
-    key = "innerClientAuthenticationCredentials"
-    account = named(rules.inner_credentials, key, "accessKey", "secretKey")
     return build_remoting(
         rules,
         host=host,
-        name_servers=parse(config.name_servers).name_servers,
+        name_servers=parse(of.cluster.name_servers).name_servers,
         clock=SystemClock(),
-        tls=config_of(grpc, TlsConfig()),
+        tls=config_of(of.grpc, TlsConfig()),
         outgoing=environment_options(os.environ),
-        credentials=None if account is None else Credentials(*account),
+        credentials=of.account,
+        guard=None if guard is None else guard.check,
     )
 
 
@@ -104,14 +124,17 @@ def proxy(options: argparse.Namespace) -> int:
     try:
         logs.configure(options.log_level, options.log_style)
         flags = ProxyFlags(options.proxy_config, options.grpc_port)
-        config, rules = cluster_of(flags, options.namesrv_addr, options.proxy_mode)
+        of = settings_of(flags, options.namesrv_addr, options.proxy_mode, options.remoting_port)
         rng = random.Random()  # noqa: S311  (spreads load, guards nothing)
-        built = build_cluster(config, options.bind, rules, SystemClock(), rng)
-        asked = remoting_of(flags, options.remoting_port)
-        remoting = None if asked is None else _remoting(asked, rules, config, options.bind)
+        # Nobody who is not checked asks by the account of the proxy.
+        account = of.account if of.checks_clients else None
+        host = options.bind
+        built = build_cluster(of.cluster, host, of.grpc, SystemClock(), rng, account=account)
+        asked = of.remoting
+        remoting = None if asked is None else _remoting(asked, of, host, built.guard)
     except UsageError as error:
         return fail(error, EXIT_CONFIGURATION)
-    if not ipaddress.ip_address(options.bind).is_loopback:
+    if not of.checks_clients and not ipaddress.ip_address(options.bind).is_loopback:
         # The remoting port leaves accounts to brokers; this one does not know the clients'.
         log.warning("gRPC on %s without accounts: whoever reaches it may do it all", options.bind)
 
@@ -122,7 +145,7 @@ def proxy(options: argparse.Namespace) -> int:
             if remoting is not None:
                 await stack.enter_async_context(in_the_way("--remoting-port", remoting.app))
                 where += f", remoting on {options.bind}:{remoting.server.port}"
-            say(f"The Proxy boot success. {where}, name servers {config.name_servers}")
+            say(f"The Proxy boot success. {where}, name servers {of.cluster.name_servers}")
             runtime.settle()
             async with supervised(os.environ, SystemClock()):
                 await stop.wait()

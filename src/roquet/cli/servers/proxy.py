@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from roquet.base.config import load
 from roquet.base.errors import UsageError
+from roquet.proxy.rules.accounts import SWITCHES, check_local
 from roquet.proxy.rules.java_keys import WITHOUT_EFFECT
 from roquet.proxy.rules.limits import ProxyLimits
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
+    from roquet.acl.files import AclConfig
+    from roquet.auth.config import AuthConfig
     from roquet.broker.app import Broker
     from roquet.broker.config import BrokerConfig
 
@@ -34,11 +37,20 @@ class ProxyFlags:
     """A file like Java's rmq-proxy.json."""
     port: int | None = None
 
+    def given(self) -> dict[str, str]:
+        """Read the file; nothing is given without one. Raises UsageError."""
+        return {} if self.file is None else read_file(self.file)
 
-def rules_of(flags: ProxyFlags) -> ProxyLimits:
-    """Read the settings; those that nobody here knows are named in the log. Raises UsageError."""
-    given = {} if flags.file is None else read_file(flags.file)
-    return rules_from(given, flags.port, WITHOUT_EFFECT)
+
+def rules_of(flags: ProxyFlags, acl: AclConfig, auth: AuthConfig) -> ProxyLimits:
+    """Read the settings of a port beside a broker that has these accounts. Raises UsageError.
+
+    Those that nobody here knows are named in the log.
+    """
+    given = flags.given()
+    check_local(given, acl, auth)
+    others = {key: value for key, value in given.items() if key not in SWITCHES}
+    return rules_from(others, flags.port, WITHOUT_EFFECT)
 
 
 def rules_from(given: Mapping[str, str], port: int | None, idle: Mapping[str, str]) -> ProxyLimits:
@@ -82,7 +94,7 @@ def beside(
 
     It yields what is said once it listens.
     """
-    rules = rules_of(flags)
+    rules = rules_of(flags, config.acl, config.auth)
     host = config.server.bind_address or "127.0.0.1"
 
     @contextlib.asynccontextmanager

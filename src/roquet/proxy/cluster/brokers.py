@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from roquet.acl.needs import heartbeat_needs
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.api.send import SendResult, SendStatus
 from roquet.broker.api.transactions import Verdict
+from roquet.broker.operations.table import (
+    ACK,
+    CHANGE_INVISIBLE,
+    END,
+    GROUP,
+    RECALL,
+    SEND,
+    SEND_BACK,
+    SEND_BATCH,
+    TOPIC,
+)
+from roquet.broker.services.clients.heartbeats import GROUPS_AT_ONCE
+from roquet.broker.services.send_back import require_readable
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.header import HeaderError
@@ -17,20 +31,18 @@ from roquet.protocol.headers.message import (
     RecallMessageResponse,
     SendMessageRequest,
     SendMessageResponse,
+    ViewMessageRequest,
 )
-from roquet.protocol.headers.pop import (
-    AckMessageRequest,
-    ChangeInvisibleTimeRequest,
-    ChangeInvisibleTimeResponse,
-)
+from roquet.protocol.headers.pop import AckMessageRequest
 from roquet.protocol.messages import sys_flag
 from roquet.protocol.messages.recall_handle import RecallHandle
 from roquet.protocol.names import AUTO_CREATE_TOPIC
-from roquet.protocol.pop.handle import ReceiptHandle
-from roquet.proxy.cluster.receiving import ClusterSource
+from roquet.proxy.cluster.receiving import ClusterSource, change_invisible, unreadable
 from roquet.proxy.cluster.transactions import KINDS
 from roquet.proxy.rules.codes import Code, Rejected
 from roquet.remoting.headers import reader
+from roquet.service.slices import in_slices
+from roquet.store.records import read_records
 
 if TYPE_CHECKING:
     from roquet.acl.rights import RequestGuard
@@ -48,12 +60,15 @@ if TYPE_CHECKING:
     from roquet.broker.operations.light import LightOperations
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.protocol.bodies.clients import HeartbeatData
+    from roquet.protocol.pop.handle import ReceiptHandle
     from roquet.proxy.brokers.api import Source, Topic
     from roquet.proxy.cluster.calls import Calls
     from roquet.proxy.cluster.directory import Directory
+    from roquet.proxy.cluster.guard import Gate
     from roquet.proxy.cluster.transactions import Producers
     from roquet.remoting.router import Peer
     from roquet.service.metrics import Metrics
+    from roquet.store.records import Record
 
 SEND_S = 3.0
 TEMPLATE_QUEUES = 4
@@ -79,12 +94,16 @@ class ClusterBrokers:
         calls: Calls,
         directory: Directory,
         producers: Producers,
+        gate: Gate,
+        *,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
+        """`gate` stands before what is asked of brokers in a client's name."""
         self._calls = calls
         self._directory = directory
         self._producers = producers
+        self._gate = gate
         self._clock = clock
         self._metrics = metrics
 
@@ -105,8 +124,8 @@ class ClusterBrokers:
 
     @property
     def guard(self) -> RequestGuard | None:
-        """Nothing: nobody signs here."""
-        return None
+        """Knows whose signature is good; None where nobody needs an account."""
+        return self._gate.guard
 
     @property
     def light(self) -> LightOperations | None:
@@ -115,12 +134,12 @@ class ClusterBrokers:
 
     async def topic(self, name: str, caller: Caller) -> Topic:
         """Return a topic."""
-        del caller
+        self._gate.require(TOPIC, name, caller)
         return await self._directory.topic(name)
 
     async def group(self, name: str, caller: Caller) -> SubscriptionGroupConfig:
         """Return a group, which may be made by that."""
-        del caller
+        self._gate.require(GROUP, name, caller)
         return await self._directory.group(name)
 
     async def has(self, broker: str, topic: str) -> bool:
@@ -131,7 +150,7 @@ class ClusterBrokers:
 
     async def send(self, broker: str, request: sends.SendRequest, caller: Caller) -> SendResult:
         """Store one message."""
-        del caller
+        self._gate.require(SEND, request, caller, broker)
         header = _header_of(request, broker, request.sys_flag, request.attempts or 0)
         return await self._sent(broker, RequestCode.SEND_MESSAGE_V2, header, request.body)
 
@@ -139,7 +158,7 @@ class ClusterBrokers:
         self, broker: str, request: sends.SendBatchRequest, caller: Caller
     ) -> SendResult:
         """Store several messages for one queue."""
-        del caller
+        self._gate.require(SEND_BATCH, request, caller, broker)
         header = _header_of(request, broker, is_batch=True)
         return await self._sent(broker, RequestCode.SEND_BATCH_MESSAGE, header, request.messages)
 
@@ -152,7 +171,7 @@ class ClusterBrokers:
         try:
             found = _read_sent(answer)
         except HeaderError as error:
-            raise _unreadable(broker, error) from error
+            raise unreadable(broker, error) from error
         return SendResult(
             status=_STATUSES[answer.code],
             message_ids=found.msg_id.split(","),
@@ -164,7 +183,7 @@ class ClusterBrokers:
 
     async def recall(self, request: sends.RecallRequest, caller: Caller) -> str:
         """Take a message back that is not due yet; return its id."""
-        del caller
+        self._gate.require(RECALL, request, caller)
         try:
             handle = RecallHandle.decode(request.handle)
         except ValueError as error:
@@ -172,6 +191,7 @@ class ClusterBrokers:
         if not await self.has(handle.broker_name, request.topic):
             text = f"broker {handle.broker_name[:255]} is not known here"
             raise Rejected(Code.BAD_REQUEST, text)
+        self._gate.require(RECALL, request, caller, handle.broker_name)
         header = RecallMessageRequest(
             producer_group=request.topic, topic=request.topic, recall_handle=request.handle
         )
@@ -179,11 +199,13 @@ class ClusterBrokers:
         try:
             return RecallMessageResponse.decode(answer.ext).msg_id
         except HeaderError as error:
-            raise _unreadable(handle.broker_name, error) from error
+            raise unreadable(handle.broker_name, error) from error
 
     async def end_transaction(self, broker: str, request: End, caller: Caller) -> None:
         """Commit a half message or roll it back."""
         topic = request.producer_group
+        self._gate.require(END, request, caller)
+        self._gate.access.require_write(caller, topic)
         known = {place.broker for place in (await self.topic(topic, caller)).places}
         if broker not in known:
             raise Rejected(Code.INTERNAL_SERVER_ERROR, "cannot found transaction data")
@@ -191,6 +213,9 @@ class ClusterBrokers:
         if end is None:
             # A broker would not answer: it asks again by itself.
             return
+        if not self._gate.is_open:
+            self._gate.require(END, request, caller, broker)
+            await self._require_half(broker, request, topic)
         header = EndTransactionRequest(
             topic=topic,
             producer_group=topic,
@@ -204,11 +229,29 @@ class ClusterBrokers:
         async with self._producers.member(topic):
             await self._calls.ask(broker, RequestCode.END_TRANSACTION, header)
 
+    async def _require_half(self, broker: str, request: End, topic: str) -> None:
+        """Raise Refusal unless a half message is of a topic: the id that names it is a client's."""
+        half = await self._record(broker, request.physical_offset)
+        if props.read(half.properties).get(props.REAL_TOPIC) != topic:
+            text = f"the transaction id names no half message of {topic[:255]}"
+            raise Refusal(Reason.ACCOUNT_REFUSED, text)
+
+    async def _record(self, broker: str, physical_offset: int) -> Record:
+        """Return a message by its place. Raises Refusal and Rejected."""
+        header = ViewMessageRequest(offset=physical_offset)
+        answer = await self._calls.ask(broker, RequestCode.VIEW_MESSAGE_BY_ID, header)
+        try:
+            (record,) = read_records(answer.body, check_crc=False)
+        except ValueError as error:
+            text = f"{broker} shows a message that cannot be read: {error}"
+            raise Rejected(Code.INTERNAL_SERVER_ERROR, text) from error
+        return record
+
     # --- receive ---------------------------------------------------------------------------------
 
     def source(self, broker: str, wanted: PopRequest) -> Source:
         """Return what gives messages of a topic."""
-        return ClusterSource(self._calls, broker, wanted)
+        return ClusterSource(self._calls, self._gate, broker, wanted)
 
     def light_source(self, wanted: LightPopRequest) -> Source:
         """Refuse: light topics are not served. Raises Refusal."""
@@ -216,7 +259,7 @@ class ClusterBrokers:
 
     async def ack(self, broker: str, request: PopAckRequest, caller: Caller) -> None:
         """End the flight of a message."""
-        del caller
+        self._gate.require(ACK, request, caller, broker)
         header = AckMessageRequest(
             consumer_group=request.group,
             topic=request.topic,
@@ -230,33 +273,18 @@ class ClusterBrokers:
         self, broker: str, request: ChangeInvisibleRequest, caller: Caller
     ) -> ReceiptHandle:
         """Have a message come back at another time; return its handle from now on."""
-        del caller
-        header = ChangeInvisibleTimeRequest(
-            consumer_group=request.group,
-            topic=request.topic,
-            queue_id=request.queue_id,
-            extra_info=request.handle,
-            offset=request.offset,
-            invisible_time=request.invisible_ms,
-            suspend=request.is_suspended,
-        )
-        answer = await self._calls.ask(broker, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
-        try:
-            now = ChangeInvisibleTimeResponse.decode(answer.ext)
-        except HeaderError as error:
-            raise _unreadable(broker, error) from error
-        return ReceiptHandle.decode(request.handle)._replace(
-            start_offset=request.offset,
-            pop_time_ms=now.pop_time,
-            invisible_ms=now.invisible_time,
-            revive_queue=now.revive_qid,
-        )
+        self._gate.require(CHANGE_INVISIBLE, request, caller, broker)
+        return await change_invisible(self._calls, broker, request)
 
     async def send_back(
         self, broker: str, topic: str, request: sends.SendBackRequest, caller: Caller
     ) -> None:
         """Have a message of a topic delivered again later, or put among the dead letters."""
-        del caller
+        self._gate.require(SEND_BACK, request, caller, broker)
+        if not self._gate.is_open:
+            # The place is the client's word, and the proxy may read every message.
+            record = await self._record(broker, request.physical_offset)
+            require_readable(self._gate.access, caller, record, request.group)
         header = ConsumerSendMsgBackRequest(
             offset=request.physical_offset,
             group=request.group,
@@ -271,6 +299,8 @@ class ClusterBrokers:
 
     async def register(self, data: HeartbeatData, client: Client, caller: Caller) -> None:
         """Know a client; brokers hear of producers of transactions alone."""
+        async for needs in in_slices(heartbeat_needs(data), GROUPS_AT_ONCE):
+            self._gate.access.require(caller, needs)
         halves = [name for name in data.producers if (await self.topic(name, caller)).kind in KINDS]
         self._producers.put(client.peer, halves)
 
@@ -302,8 +332,3 @@ def _header_of(
         batch=is_batch,
         broker_name=broker,
     )
-
-
-def _unreadable(broker: str, error: HeaderError) -> Rejected:
-    text = f"{broker} answers without its fields: {error}"
-    return Rejected(Code.INTERNAL_SERVER_ERROR, text)

@@ -42,7 +42,7 @@ _CLOSED = re.compile(
 class Calls:
     """Asks brokers by name; what they refuse is a Refusal, what they do not answer is Rejected.
 
-    The log says who does not answer, and who wants an account.
+    The log says who does not answer, and who does not let the proxy in.
     """
 
     def __init__(self, client: FrontClient) -> None:
@@ -99,7 +99,7 @@ class Calls:
         """Return a server's refusal as services make them."""
         found = refusal_of(error)
         if found.reason is Reason.ACCOUNT_REFUSED:
-            text = f"{who} wants an account, and this proxy has none: {error.remark}"
+            text = f"{who} does not let this proxy in: {error.remark}"
             self._log.warning(("account", who), text)
         return found
 

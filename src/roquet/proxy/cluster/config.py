@@ -1,4 +1,8 @@
-"""Settings of cluster mode; names and defaults are those of Java's rmq-proxy.json."""
+"""Settings of cluster mode; names and defaults are those of Java's rmq-proxy.json, but for users.
+
+What is known of users counts for 30 s, in Java for 300 s. It is asked for every half second, so it
+is old only where a broker cannot be heard; rights that were taken away count until then.
+"""
 
 from __future__ import annotations
 
@@ -32,4 +36,11 @@ class ClusterConfig:
         "A group's settings are asked for again after it.",
         unit="s",
         low=1,
+    )
+    users_expire_s: int = setting(
+        "userCacheExpiredSeconds",
+        30,
+        "Users of a broker that is not heard count so long; then nobody is let in to it.",
+        unit="s",
+        low=2,
     )

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
+from roquet.broker.api.pop import ChangeInvisibleRequest
+from roquet.broker.api.refusal import Refusal
+from roquet.broker.operations.table import POP
 from roquet.broker.pop.receive.polls import Waiting
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.header import HeaderError
-from roquet.protocol.headers.pop import PopMessageRequest, PopMessageResponse
-from roquet.protocol.pop.handle import PopTables, ReceiptHandle
+from roquet.protocol.headers.pop import (
+    ChangeInvisibleTimeRequest,
+    ChangeInvisibleTimeResponse,
+    PopMessageRequest,
+    PopMessageResponse,
+)
+from roquet.protocol.pop.handle import PopTables, ReceiptHandle, real_topic
 from roquet.proxy.brokers.api import Found
 from roquet.proxy.rules.codes import Code, Rejected
 from roquet.store.records import read_records
@@ -20,11 +29,14 @@ if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.pop import PopRequest
     from roquet.proxy.cluster.calls import Calls
+    from roquet.proxy.cluster.guard import Gate
     from roquet.remoting.router import Peer
     from roquet.store.records import Record
 
 ANSWER_S = 3.0
 """A broker may answer so much later than it was to wait."""
+GIVEN_BACK_MS = 1000
+"""Invisible time of what was taken for a client that may not have it any more."""
 _PASSED = frozenset(
     {
         int(ResponseCode.SUCCESS),
@@ -38,15 +50,49 @@ _PASSED = frozenset(
 class ClusterSource:
     """The queues that a topic has on one broker."""
 
-    def __init__(self, calls: Calls, broker: str, wanted: PopRequest) -> None:
+    def __init__(self, calls: Calls, gate: Gate, broker: str, wanted: PopRequest) -> None:
         self._calls = calls
+        self._gate = gate
         self._broker = broker
         self.wanted = wanted
         self._outcome = Waiting.LATE
 
     async def take(self, caller: Caller, now_ms: int) -> list[Found]:
         """Return what comes while the broker waits. Raises Refusal and Rejected."""
-        del caller
+        wanted, gate = self.wanted, self._gate
+        gate.require(POP, wanted, caller, self._broker)
+        secret = gate.secret(caller)
+        found = await self._pop(now_ms)
+        if gate.is_open:
+            return found
+        try:
+            # The broker may have waited for long, and knows the proxy's account alone.
+            gate.require_still(POP, wanted, caller, secret)
+        except Refusal:
+            await self._give_back(found)
+            raise
+        # What is of a topic that the client may not read stays unseen, and comes again.
+        return [it for it in found if gate.is_visible(it.record, wanted.topic, caller)]
+
+    async def _give_back(self, found: Sequence[Found]) -> None:
+        """Have messages come back soon to others of the group."""
+        wanted = self.wanted
+        for each in found:
+            handle = ReceiptHandle.decode(each.handle)
+            request = ChangeInvisibleRequest(
+                topic=real_topic(wanted.topic, wanted.group, handle.retry_flag),
+                group=wanted.group,
+                queue_id=handle.queue_id,
+                offset=handle.queue_offset,
+                handle=handle.encode(),
+                invisible_ms=GIVEN_BACK_MS,
+            )
+            # One that cannot be given back comes when its own time is over.
+            with contextlib.suppress(Refusal, Rejected):
+                await change_invisible(self._calls, self._broker, request)
+
+    async def _pop(self, now_ms: int) -> list[Found]:
+        """Ask the broker. Raises Refusal and Rejected."""
         wanted = self.wanted
         header = PopMessageRequest(
             consumer_group=wanted.group,
@@ -85,6 +131,41 @@ class ClusterSource:
         """Return why there was nothing: the broker has waited already."""
         del peer
         return self._outcome
+
+
+async def change_invisible(
+    calls: Calls, broker: str, request: ChangeInvisibleRequest
+) -> ReceiptHandle:
+    """Have a message come back at another time; return its handle from now on.
+
+    Raises Refusal and Rejected.
+    """
+    header = ChangeInvisibleTimeRequest(
+        consumer_group=request.group,
+        topic=request.topic,
+        queue_id=request.queue_id,
+        extra_info=request.handle,
+        offset=request.offset,
+        invisible_time=request.invisible_ms,
+        suspend=request.is_suspended,
+    )
+    answer = await calls.ask(broker, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+    try:
+        now = ChangeInvisibleTimeResponse.decode(answer.ext)
+    except HeaderError as error:
+        raise unreadable(broker, error) from error
+    return ReceiptHandle.decode(request.handle)._replace(
+        start_offset=request.offset,
+        pop_time_ms=now.pop_time,
+        invisible_ms=now.invisible_time,
+        revive_queue=now.revive_qid,
+    )
+
+
+def unreadable(broker: str, error: HeaderError) -> Rejected:
+    """Return what a client is told of a broker's answer that has not its fields."""
+    text = f"{broker} answers without its fields: {error}"
+    return Rejected(Code.INTERNAL_SERVER_ERROR, text)
 
 
 def _found(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from roquet.client.fronts import FrontClient
     from roquet.protocol.headers.client import CheckTransactionStateRequest
+    from roquet.proxy.cluster.guard import Gate
     from roquet.remoting.router import Peer
     from roquet.store.records import Record
 
@@ -39,6 +40,16 @@ class Producer(Protocol):
         """Whether a question could arrive."""
         ...
 
+    @property
+    def access_key(self) -> str:
+        """Its account; empty where nobody needs one."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """`ip:port`."""
+        ...
+
     def ask_about(self, half: Record, properties: dict[str, str], broker: str = "") -> None:
         """Ask what becomes of a half message; `broker` has it."""
         ...
@@ -54,13 +65,18 @@ class Producers:
         self._guests: collections.Counter[str] = collections.Counter()
         """Ends under way, by topic."""
         self._client: FrontClient | None = None
+        self._gate: Gate | None = None
         self._tasks = Tasks()
         self._turn = 0
         self._log: RateLog | None = None
 
-    def use(self, client: FrontClient) -> None:
-        """Join and leave groups by this client from now on."""
+    def use(self, client: FrontClient, gate: Gate) -> None:
+        """Join and leave groups by this client from now on.
+
+        `gate` says whose account may be shown a half message.
+        """
         self._client = client
+        self._gate = gate
         self._log = RateLog(log, client.clock)
 
     def put(self, peer: Peer, topics: Collection[str]) -> None:
@@ -132,7 +148,8 @@ class Producers:
         found = props.read(half.properties)
         topic = found.get(props.PRODUCER_GROUP, "")
         found.setdefault(props.REAL_TOPIC, half.topic)
-        present = [each for each in self._of_topic.get(topic, {}).values() if each.is_open]
+        producers = self._of_topic.get(topic, {}).values()
+        present = [each for each in producers if self._may_be_asked(each, found[props.REAL_TOPIC])]
         if not present:
             self._warn(topic, f"{broker} asks about a half message of {topic}: nobody sends to it")
             return
@@ -141,6 +158,15 @@ class Producers:
             physical_offset=header.commit_log_offset, queue_offset=header.tran_state_table_offset
         )
         present[self._turn % len(present)].ask_about(half, found, broker)
+
+    def _may_be_asked(self, producer: Producer, topic: str) -> bool:
+        """Tell whether a producer can be asked, and may see the message, which is in the question.
+
+        The account may have lost its right since the producer came.
+        """
+        assert self._gate is not None, "it is given before the first call"
+        is_allowed = self._gate.may_publish(producer.access_key, producer.address, topic)
+        return producer.is_open and is_allowed
 
     def _warn(self, key: str, text: str) -> None:
         if self._log is not None:

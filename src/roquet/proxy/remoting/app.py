@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from roquet.acl.credentials import Credentials
     from roquet.base.clock import Clock
     from roquet.proxy.remoting.limits import RemotingLimits
-    from roquet.remoting.router import Peer
+    from roquet.remoting.router import Guard, Peer
     from roquet.remoting.tls import TlsOptions
 
 NO_TLS = TlsConfig()
@@ -52,13 +52,15 @@ def build(
     tls: TlsConfig = NO_TLS,
     outgoing: TlsOptions | None = None,
     credentials: Credentials | None = None,
+    guard: Guard | None = None,
     rng: random.Random | None = None,
 ) -> RemotingProxy:
     """Wire the port. Nothing is opened before the app is entered.
 
     `tls` is the port's, `outgoing` that of connections to brokers and name servers. `credentials`
     sign what the proxy asks for itself: where brokers are, and the types of topics; never what
-    clients ask. Raises UsageError for TLS that cannot be.
+    clients ask. `guard` judges each request before it goes anywhere; the broker does so again.
+    Raises UsageError for TLS that cannot be.
     """
     rng = rng or random.Random()  # noqa: S311  (spreads load, guards nothing)
     port_tls = ServerTls(tls, clock)
@@ -93,7 +95,7 @@ def build(
     server = Server(
         host=host,
         port=rules.port,
-        router=Router(table, None, lanes, clock, body_max=body_max),
+        router=Router(table, None, lanes, clock, guard=guard, body_max=body_max),
         clock=clock,
         config=_server_config(rules),
         on_close=closed,

@@ -35,12 +35,6 @@ class RemotingLimits:
         "",
         "Address that routes name as every broker's, without port; this machine's if empty.",
     )
-    inner_credentials: str = setting(
-        "innerClientAuthenticationCredentials",
-        "",
-        "Account that the proxy itself asks with, as JSON: accessKey and secretKey.",
-        secret=True,
-    )
     check_type: bool = setting(
         "enableTopicMessageTypeCheck", True, "Whether topics take their own type alone."
     )

@@ -86,9 +86,11 @@ _IN_CLUSTER = {
         topicRouteServiceCacheExpiredSeconds subscriptionGroupConfigCacheExpiredSeconds""",
     "a topic's settings are asked for with its route": """
         topicConfigCacheExpiredSeconds topicConfigCacheRefreshSeconds topicConfigCacheMaxNum""",
-    "accounts of clients are not checked in cluster mode": """
-        userCacheExpiredSeconds userCacheRefreshSeconds userCacheMaxNum aclCacheExpiredSeconds
-        aclCacheRefreshSeconds aclCacheMaxNum enableAclRpcHookForClusterMode""",
+    "users and policies of all brokers are asked for every half second, and all are kept": """
+        userCacheRefreshSeconds userCacheMaxNum aclCacheExpiredSeconds aclCacheRefreshSeconds
+        aclCacheMaxNum""",
+    "the account of the proxy is innerClientAuthenticationCredentials": """
+        enableAclRpcHookForClusterMode""",
     "one heartbeat every 30 s names all topics for transactions": """
         transactionHeartbeatPeriodSecond transactionHeartbeatBatchNum""",
     "messages go to the queues in turn": """

@@ -15,7 +15,7 @@ from roquet.acl.files import AclConfig
 from roquet.auth.config import AuthConfig
 from roquet.base.errors import UsageError
 from roquet.cli.servers.cluster_proxy import settings_of
-from roquet.cli.servers.proxy import ProxyFlags, rules_of
+from roquet.cli.servers.proxy import ProxyFlags, rules_from, rules_of
 
 
 def _file(folder: Path, **settings: object) -> str:
@@ -74,6 +74,10 @@ BOTH = {"authenticationEnabled": True, "authorizationEnabled": True}
         ({**BOTH, "innerClientAuthenticationCredentials": "canary"}, "accessKey"),
         ({**BOTH, **INNER, "authenticationWhitelist": "10"}, "every call is checked"),
         ({**BOTH, **INNER, "authorizationWhitelist": "SendMessage"}, "every call is checked"),
+        (
+            {"minInvisibleTimeMillsForRecv": 20_000, "maxInvisibleTimeMills": 10_000},
+            "minInvisibleTimeMillsForRecv = 20000 is more than maxInvisibleTimeMills = 10000",
+        ),
     ],
 )
 def test_settings_that_cannot_be_obeyed_are_refused(
@@ -95,6 +99,33 @@ def test_settings_of_accounts_that_ask_for_nothing_are_obeyed(tmp_path: Path) ->
     assert found.checks_clients
     assert found.account == Credentials("in", "canary")
     assert found.cluster.users_expire_s == 7
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        ("minInvisibleTimeMillsForRecv", "maxInvisibleTimeMills"),
+        ("defaultInvisibleTimeMills", "maxInvisibleTimeMills"),
+        (
+            "grpcClientConsumerMinLongPollingTimeoutMillis",
+            "grpcClientConsumerMaxLongPollingTimeoutMillis",
+        ),
+        ("grpcClientProducerBackoffInitialMillis", "grpcClientProducerBackoffMaxMillis"),
+        ("grpcMaxInboundMessageSize", "grpcInboundBytesMax"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused_by_both_names(low: str, high: str) -> None:
+    # What others of them are by default contradicts nothing.
+    least = {"minInvisibleTimeMillsForRecv": "0", "defaultInvisibleTimeMills": "2000"}
+    for number, wrong in ((5000, False), (5001, True)):
+        given = {**least, low: str(number), high: "5000"}
+        if wrong:
+            with pytest.raises(UsageError, match=f"{low} = 5001 is more than {high} = 5000"):
+                rules_from(given, None, {})
+        else:
+            rules_from(given, None, {})
+    if high == "maxInvisibleTimeMills":
+        rules_from({low: "5001", high: "0"}, None, {})
 
 
 @pytest.mark.parametrize("key", ["enableACL", "authenticationEnabled", "authorizationEnabled"])

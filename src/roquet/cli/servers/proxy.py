@@ -12,7 +12,7 @@ from roquet.base.config import load
 from roquet.base.errors import UsageError
 from roquet.proxy.rules.accounts import SWITCHES, check_local
 from roquet.proxy.rules.java_keys import WITHOUT_EFFECT
-from roquet.proxy.rules.limits import ProxyLimits
+from roquet.proxy.rules.limits import ProxyLimits, check_limits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -57,6 +57,7 @@ def rules_from(given: Mapping[str, str], port: int | None, idle: Mapping[str, st
     """Make the settings of texts; `idle` are those without an effect. Raises UsageError."""
     heeded = {key: value for key, value in given.items() if key not in idle}
     rules, report = load(ProxyLimits, heeded, {}, {"grpcServerPort": port})
+    check_limits(rules)
     for line in report.lines():
         log.warning(line)
     for key in sorted(given.keys() & idle.keys()):

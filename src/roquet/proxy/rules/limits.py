@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 
-from roquet.base.config import setting
+from roquet.base.config import setting, settings
+from roquet.base.errors import UsageError
 
 MIB = 1 << 20
 NETWORKS_MAX = 256
@@ -164,6 +165,27 @@ class ProxyLimits:
     send_backoff_times: int = setting(
         "grpcClientProducerBackoffMultiplier", 2, "Its growth.", low=1
     )
+
+
+_PAIRS = (
+    ("invisible_min_ms", "invisible_max_ms"),
+    ("invisible_ms", "invisible_max_ms"),
+    ("polling_min_ms", "polling_max_ms"),
+    ("send_backoff_ms", "send_backoff_max_ms"),
+    ("inbound_max", "inbound_total"),
+)
+"""Settings of which the first may not be more than the second."""
+_UNLIMITED = frozenset({"invisible_max_ms"})
+"""Those of which 0 is no limit."""
+
+
+def check_limits(rules: ProxyLimits) -> None:
+    """Raise UsageError where one setting leaves nothing of another."""
+    names = {path[-1]: about.java for path, about, _ in settings(ProxyLimits)}
+    for low, high in _PAIRS:
+        least, most = getattr(rules, low), getattr(rules, high)
+        if least > most and not (most == 0 and high in _UNLIMITED):
+            raise UsageError(f"{names[low]} = {least} is more than {names[high]} = {most}")
 
 
 TELEMETRY_MAX = MIB

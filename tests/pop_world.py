@@ -286,6 +286,8 @@ class Core:
             if record is None or attempts(record, checkpoint) > target.tries_max:
                 break
             draft = retry_draft(record, checkpoint, target.topic, target.queue_id, target.host)
+            if draft is None:
+                break
             result = self.log.put(draft)
             if not result.status.is_stored:
                 break

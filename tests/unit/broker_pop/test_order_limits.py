@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from roquet.store.records import Record
+    from roquet.store.results import Draft
 
 KEY, OTHER = ("t", "g", 0), ("t", "g", 1)
 
@@ -249,17 +250,23 @@ def test_message_is_dead_when_the_next_try_would_be_one_too_many(
     assert not is_dead(record, ck, group, ReviveConfig(dead_letters=False))
 
 
+def copied(*given: Any) -> Draft:
+    draft = retry_draft(*given)
+    assert draft is not None
+    return draft
+
+
 def test_copies_say_where_their_message_came_from() -> None:
     world = PopWorld()
     host = IDENTITY.store_host
-    fresh = retry_draft(read(world), checkpoint(), "r", 2, host)
+    fresh = copied(read(world), checkpoint(), "r", 2, host)
     assert (fresh.topic, fresh.queue_id, fresh.reconsume_times) == ("r", 2, 1)
     assert fresh.properties == {"1ST_POP_TIME": "77", "ORIGIN_GROUP": "g"}
     first: dict[str, Any] = {"1ST_POP_TIME": "5"}
     for tries, kept in ((0, "77"), (1, "5")):
-        again = retry_draft(read(world, tries=tries, **first), checkpoint(), "r", 0, host)
+        again = copied(read(world, tries=tries, **first), checkpoint(), "r", 0, host)
         assert again.properties["1ST_POP_TIME"] == kept
-    unknown = retry_draft(read(world, tries=1), checkpoint(), "r", 0, host)
+    unknown = copied(read(world, tries=1), checkpoint(), "r", 0, host)
     assert unknown.properties["1ST_POP_TIME"] == "77"
     for topic, origin in (("T", "T"), ("%RETRY%g_T", "T"), ("%RETRY%h", "%RETRY%h")):
         dead = dead_letter_draft(read(world, topic), checkpoint(topic), host)

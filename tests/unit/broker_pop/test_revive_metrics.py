@@ -42,7 +42,8 @@ def test_redelivery_is_shown_by_queue_kind_and_outcome() -> None:
         assert again['rocketmq_pop_revive_latency_milliseconds{queue_id="0"}'] == 0
         assert again["roquet_pop_revive_unreadable"] == 0
         counts = world.service.copies.counts
-        for at, name in enumerate(("dead", "gone", "failed", "orphans", "re_puts", "given_up"), 1):
+        kinds = ("dead", "gone", "failed", "orphans", "re_puts", "given_up", "no_room")
+        for at, name in enumerate(kinds, 1):
             setattr(counts, name, at)
         for queue in world.service.queues.values():
             queue.counts.unreadable = 7
@@ -59,6 +60,7 @@ def test_redelivery_is_shown_by_queue_kind_and_outcome() -> None:
             "orphans": 4,
             "re_puts": 5,
             "given_up": 6,
+            "no_room": 7,
         }
         assert now["roquet_pop_revive_unreadable"] == 7 * len(world.service.queues)
         assert all("_total{" in name for name in now if "outcome" in name)

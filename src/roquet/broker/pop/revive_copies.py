@@ -69,6 +69,8 @@ class CopyCounts:
     """Checkpoints of topics or groups that are gone."""
     re_puts: int = 0
     given_up: int = 0
+    no_room: int = 0
+    """Dead letters before their time: their properties leave no room for those of a copy."""
     puts: LabelCounts = dataclasses.field(default_factory=LabelCounts, compare=False)
     """Attempts to store messages again, by (outcome, topic, group)."""
 
@@ -269,15 +271,29 @@ class Copies:
     ) -> Draft:
         host = self._identity.store_host
         if revive_rules.is_dead(record, checkpoint, group, self.rules):
-            draft = revive_rules.dead_letter_draft(record, checkpoint, host)
-            if self._topics.get(draft.topic) is None:
-                self._topics.ensure(draft.topic, DEAD_LETTER_QUEUES, READ_WRITE)
-                await self._topics.persist()
-            return draft
+            return await self._dead_letter(record, checkpoint)
         topic = revive_rules.retry_topic(checkpoint, self.rules)
         queues = await self._retry_queues(topic, checkpoint)
         queue_id = record.queue_id if self.rules.separate_queues else 0
-        return revive_rules.retry_draft(record, checkpoint, topic, min(queue_id, queues - 1), host)
+        where = topic, min(queue_id, queues - 1)
+        draft = revive_rules.retry_draft(record, checkpoint, *where, host)
+        if draft is not None:
+            return draft
+        # Every try would fail alike, and nobody would ever see it.
+        self.counts.no_room += 1
+        log.warning(
+            "message of %s queue %d offset %d goes to the dead letters of %s: its properties leave"
+            " no room for those of another try",
+            *(record.topic, record.queue_id, record.queue_offset, checkpoint.group),
+        )
+        return await self._dead_letter(record, checkpoint)
+
+    async def _dead_letter(self, record: Record, checkpoint: PopCheckpoint) -> Draft:
+        draft = revive_rules.dead_letter_draft(record, checkpoint, self._identity.store_host)
+        if self._topics.get(draft.topic) is None:
+            self._topics.ensure(draft.topic, DEAD_LETTER_QUEUES, READ_WRITE)
+            await self._topics.persist()
+        return draft
 
     async def _retry_queues(self, topic: str, checkpoint: PopCheckpoint) -> int:
         """Return how many queues the retry topic has; it is made, and grows with its topic."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from roquet.service.counting import LabelCounts
     from roquet.service.metrics import Metrics
 
-_OUTCOMES = ("dead", "gone", "failed", "orphans", "re_puts", "given_up")
+_OUTCOMES = ("dead", "gone", "failed", "orphans", "re_puts", "given_up", "no_room")
 
 
 def watch_puts(puts: LabelCounts, service: ReviveService, metrics: Metrics) -> None:

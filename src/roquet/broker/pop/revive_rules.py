@@ -10,6 +10,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from roquet.base.config import setting
+from roquet.broker.messages import fitting
 from roquet.protocol import names
 from roquet.protocol import properties as props
 from roquet.protocol.light import light_queues
@@ -141,9 +142,10 @@ def retry_topic(checkpoint: PopCheckpoint, rules: ReviveConfig) -> str:
 
 def retry_draft(
     record: Record, checkpoint: PopCheckpoint, topic: str, queue_id: int, host: bytes
-) -> Draft:
+) -> Draft | None:
     """Return the copy of a message for another try: to be stored as it is, without a delay.
 
+    None when the message's properties leave no room for those that the copy cannot do without.
     `host` is the broker's own: as in Java it also replaces the host that sent the message.
     """
     properties = props.read(record.properties)
@@ -151,6 +153,8 @@ def retry_draft(
         properties[props.FIRST_POP_TIME] = str(checkpoint.pop_time_ms)
     properties[props.ORIGIN_GROUP] = checkpoint.group or ""
     light_queues.note_origin(record.topic, properties)
+    if not fitting.fits(properties):
+        return None
     return Draft(
         topic=topic,
         queue_id=queue_id,
@@ -178,6 +182,7 @@ def dead_letter_draft(record: Record, checkpoint: PopCheckpoint, host: bytes) ->
     light_queues.note_origin(record.topic, properties)
     for name in _DELAYS:
         properties.pop(name, None)
+    fitting.fits(properties, fitting.SPARE_OF_DEAD)
     return Draft(
         topic=names.dlq_topic(group),
         queue_id=0,

@@ -7,9 +7,11 @@ among the group's dead letters when the attempts are used up (spec: broker (b) 3
 from __future__ import annotations
 
 import dataclasses
+import logging
 from typing import TYPE_CHECKING, Protocol
 
 from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.messages import fitting
 from roquet.broker.services.access import Access
 from roquet.broker.services.topic_checks import FAQ
 from roquet.model.topic import READ_WRITE, TOPIC_SYS_FLAG_UNIT_SUB, can_write
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from roquet.store.records import Record
     from roquet.store.tables.groups import GroupTable
     from roquet.store.tables.topics import TopicTable
+
+log = logging.getLogger(__name__)
 
 _TIMERS = (props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS, props.TIMER_DELIVER_MS)
 
@@ -124,10 +128,21 @@ class SendBacks:
             return
         record = await self._record(request, caller)
         where = place(request, group, record.reconsume_times, caller.version)
+        properties = _properties(record, where)
+        if properties is None:
+            log.warning(
+                "message %s of %s goes to the dead letters of %s: its properties leave no room for"
+                " those of another attempt",
+                message_id.offset_id(record.store_host, record.physical_offset),
+                record.topic,
+                request.group,
+            )
+            where = Placement(names.dlq_topic(request.group), 1, 0)
+            properties = _dead_properties(record)
         queue_id = await self._queue(where, unit=request.is_unit)
         # The record says WAIT=false, as in Java, and yet the answer waits as the store is set: the
         # consumer moves its offset past the message as soon as it has it.
-        draft = self._draft(record, where, queue_id)
+        draft = self._draft(record, where.topic, queue_id, properties)
         result = await self._appender.append(draft, wait=True)
         if result.status is not PutStatus.PUT_OK:
             raise Refusal(Reason.FAILED, result.status.name)
@@ -171,21 +186,11 @@ class SendBacks:
         # A topic that was made smaller by hand has no reader for the queues above.
         return self._turn % max(1, min(where.queues, topic.write_queues))
 
-    def _draft(self, record: Record, where: Placement, queue_id: int) -> Draft:
-        properties = props.read(record.properties)
-        properties.setdefault(props.RETRY_TOPIC, record.topic)
-        properties.setdefault(
-            props.ORIGIN_MESSAGE_ID,
-            message_id.offset_id(record.store_host, record.physical_offset),
-        )
-        light_queues.note_origin(record.topic, properties)
-        properties[props.WAIT] = "false"
-        properties[props.DELAY] = str(where.delay_level)
-        for name in _TIMERS:
-            # A dead letter is to be readable at once, whatever delay the message had of its own.
-            properties.pop(name, None)
+    def _draft(
+        self, record: Record, topic: str, queue_id: int, properties: dict[str, str]
+    ) -> Draft:
         return Draft(
-            topic=where.topic,
+            topic=topic,
             queue_id=queue_id,
             body=record.body,
             properties=properties,
@@ -196,3 +201,39 @@ class SendBacks:
             store_host=self._identity.store_host,
             reconsume_times=record.reconsume_times + 1,
         )
+
+
+def _properties(record: Record, where: Placement) -> dict[str, str] | None:
+    """Return the properties of the copy; None when the message's own leave no room for them."""
+    if not where.delay_level:
+        return _dead_properties(record)
+    properties = _common_properties(record)
+    properties[props.DELAY] = str(where.delay_level)
+    # While it waits it also says where it goes to.
+    place = {props.REAL_TOPIC: where.topic, props.REAL_QUEUE_ID: str(where.queues)}
+    waiting = properties | place
+    if not fitting.fits(waiting):
+        return None
+    return {name: value for name, value in properties.items() if name in waiting}
+
+
+def _dead_properties(record: Record) -> dict[str, str]:
+    """Return the properties of a dead letter, which always have room."""
+    properties = _common_properties(record) | {props.DELAY: "0"}
+    fitting.fits(properties, (props.DELAY, *fitting.SPARE_OF_DEAD))
+    return properties
+
+
+def _common_properties(record: Record) -> dict[str, str]:
+    properties = props.read(record.properties)
+    properties.setdefault(props.RETRY_TOPIC, record.topic)
+    properties.setdefault(
+        props.ORIGIN_MESSAGE_ID,
+        message_id.offset_id(record.store_host, record.physical_offset),
+    )
+    light_queues.note_origin(record.topic, properties)
+    properties[props.WAIT] = "false"
+    for name in _TIMERS:
+        # A dead letter is to be readable at once, whatever delay the message had of its own.
+        properties.pop(name, None)
+    return properties

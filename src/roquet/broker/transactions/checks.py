@@ -18,7 +18,7 @@ from roquet.protocol import properties as props
 from roquet.service.background import give_way
 from roquet.service.lifecycle import Timer
 from roquet.service.ratelog import RateLog
-from roquet.store.results import StoreFault
+from roquet.store.results import PutStatus, StoreFault
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
@@ -178,17 +178,26 @@ class TransactionChecks:
             return True
         copy = drafts.checked_copy(record, checks_of(properties) + 1)
         result = await self._store.put(copy, wait=False)
-        if not result.status.is_stored:
+        place = record
+        if result.status.is_stored:
+            self._transactions.moved(record.queue_offset, result.queue_offset)
+            self._transactions.traffic.moved(drafts.HALF_TOPIC, result.size)
+            place = record._replace(
+                queue_offset=result.queue_offset,
+                physical_offset=result.physical_offset,
+                store_timestamp=result.store_time,
+                properties=props.write(copy.properties).encode(),
+            )
+        elif result.status is PutStatus.PROPERTIES_SIZE_EXCEEDED:
+            # Its checks cannot be counted: it is asked about where it lies, until it is too old.
+            self._aside.warning(
+                f"copy of {real_topic}",
+                f"the half message {properties.get(props.UNIQ_KEY)} for {real_topic} has no room"
+                " for the count of its checks",
+            )
+        else:
             log.warning("a half message was not copied: %s", result.status.name)
             return False
-        self._transactions.moved(record.queue_offset, result.queue_offset)
-        self._transactions.traffic.moved(drafts.HALF_TOPIC, result.size)
-        place = record._replace(
-            queue_offset=result.queue_offset,
-            physical_offset=result.physical_offset,
-            store_timestamp=result.store_time,
-            properties=props.write(copy.properties).encode(),
-        )
         if isinstance(producer.peer, AsksItself):
             producer.peer.ask_about(place, properties)
         else:

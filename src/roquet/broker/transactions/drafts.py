@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from roquet.broker.messages import fitting
 from roquet.protocol import names
 from roquet.protocol import properties as props
 from roquet.protocol.messages import sys_flag
@@ -76,6 +77,7 @@ def checked_copy(record: Record, checks: int) -> Draft:
     """Make the copy of a half message that is written before its producer is asked."""
     properties = props.read(record.properties)
     properties[props.TRANSACTION_CHECK_TIMES] = str(checks)
+    fitting.fits(properties, fitting.SPARE_OF_HALF)
     return _again(record, HALF_TOPIC, QUEUE_ID, properties)
 
 

@@ -19,7 +19,7 @@ from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
 from roquet.protocol import names
 from roquet.protocol import properties as props
-from roquet.protocol.pop.records import PopAck, PopCheckpoint
+from roquet.protocol.pop.records import CHECKPOINT_TAG, PopAck, PopCheckpoint
 from roquet.protocol.pop.topics import REVIVE_GROUP, revive_topic
 from roquet.store.records import Record
 from roquet.store.results import Draft, PutResult, PutStatus, StoreFault
@@ -77,6 +77,8 @@ class Log:
         self.first: dict[tuple[str, int], int] = {}
         self.waiting: list[int] = []
         self.flushed = 0
+        self.own: set[int] = set()
+        """Places of the acknowledgements that redelivery itself wrote."""
         self.writes_left: int | None = None
         self.faults: set[int] = set()
         self.record_ms = 0
@@ -164,6 +166,7 @@ class Log:
         """Begin again with what is on disk; the wheel fires its last few slots once more."""
         if power_loss:
             del self.entries[self.rng.randint(self.flushed, len(self.entries)) :]
+            self.own = {place for place in self.own if place < len(self.entries)}
         self.queues.clear()
         self.waiting.clear()
         for place in range(len(self.entries)):
@@ -223,6 +226,27 @@ class Log:
 
     def of(self, topic: str) -> list[Draft]:
         return [entry.draft for entry in self.entries if entry.draft.topic == topic]
+
+
+class OwnAppends:
+    """What redelivery appends by: notes which acknowledgements are its own."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    async def append(self, draft: Draft, *, wait: bool | None = None) -> PutResult:
+        first = len(self._log.entries)
+        try:
+            return await self._log.append(draft, wait=wait)
+        finally:
+            if draft.properties.get(props.TAGS) != CHECKPOINT_TAG:
+                self._log.own.update(range(first, len(self._log.entries)))
+
+    async def append_as_is(self, drafts: Sequence[Draft]) -> list[PutResult]:
+        return await self._log.append_as_is(drafts)
+
+    def beyond_core(self, topic: str) -> frozenset[str] | None:
+        return self._log.beyond_core(topic)
 
 
 class Tables:
@@ -345,7 +369,7 @@ class PopWorld:
         )
         return ReviveService(
             self.log,
-            self.log,
+            OwnAppends(self.log),
             copies,
             tables,  # type: ignore[arg-type]
             tables,  # type: ignore[arg-type]

@@ -5,21 +5,29 @@ their retry topics, and commits how far each queue is settled. A message that co
 stored gets a checkpoint of its own and another try later; nothing that failed counts as settled.
 
 Offsets never run ahead of the log: what a round stored is flushed before they move. So after a
-crash a message may come twice, but none is forgotten. What was acknowledged before the crash is
-not stored again, because a checkpoint is read again together with its acknowledgements.
+crash none is forgotten. What was acknowledged before the crash is not stored again, because a
+checkpoint is read again together with its acknowledgements.
+
+Nor is what was stored again. The log has an acknowledgement for it, which the broker itself appends
+behind the copies of each checkpoint (as one record; brokers of RocketMQ understand it), and a
+service that begins settles nothing before it has read the whole queue. A crash between the copies
+and that record repeats the messages of one checkpoint. A message with another try later is not
+acknowledged: its new checkpoint may have the names of the old one.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
 from roquet.broker.pop import revive_rules
-from roquet.broker.pop.drafts import checkpoint_draft
+from roquet.broker.pop.drafts import ack_draft, checkpoint_draft
 from roquet.broker.pop.revive_copies import Copies, Outcome
 from roquet.broker.pop.revive_queue import ReviveQueue
 from roquet.broker.pop.stray_acks import StrayAcks
 from roquet.protocol import properties as props
+from roquet.protocol.pop.records import PopAck
 from roquet.protocol.pop.topics import REVIVE_GROUP, revive_topic
 from roquet.service.background import give_way
 from roquet.service.lifecycle import Timer
@@ -43,10 +51,24 @@ BATCH = 256
 ROUND_MS_MAX = 1000
 """A round with more copies to store ends here, so that a stop never waits long for it."""
 FIRST_S = 1.0
+FIRST_READ_MS = 10_000
+"""A queue is settled so long after it was begun even if its last records are not in it yet."""
 LOOK_MS = 10_000
 """Between two looks for records in queues that the topic does not have."""
 QUEUES_MAX = 1024
 """Most queues that `reviveQueueNum` allows."""
+
+
+_STORED = (Outcome.STORED, Outcome.DEAD)
+
+
+@dataclasses.dataclass(slots=True)
+class _Unread:
+    """What has to be read of a queue before any of it is settled."""
+
+    until_ms: int
+    """When nothing more is waited for that is not in the queue, by the steady clock."""
+    end: int | None = None
 
 
 class ReviveService:
@@ -79,6 +101,7 @@ class ReviveService:
         self._topic = revive_topic(identity.cluster)
         self._queues: dict[int, ReviveQueue] = {}
         self._committed: dict[int, int] = {}
+        self._unread: dict[int, _Unread] = {}
         self._above: list[int] = []
         self._looked_ms: int | None = None
         self._slow = 0
@@ -109,6 +132,7 @@ class ReviveService:
         """Note how far each queue is settled; the next start begins there."""
         await self._commit()
         self._queues.clear()
+        self._unread.clear()
         self.strays.clear()
 
     def lag(self, queue_id: int) -> int:
@@ -177,6 +201,8 @@ class ReviveService:
         queue.clock_is(self._clock.now_ms())
         if is_drained and passed_ms is not None:
             queue.caught_up(min(passed_ms, self._clock.now_ms()))
+        if not self._knows_all(queue_id, queue):
+            return True
         await self._settle(queue_id, queue)
         return len(queue) > 0 or queue.next_offset != before
 
@@ -194,7 +220,25 @@ class ReviveService:
                 settled = last - 1
             queue = self._queues[queue_id] = ReviveQueue(settled, self._identity.name, self.strays)
             self._committed[queue_id] = settled
+            self._unread[queue_id] = _Unread(self._clock.steady_ms() + FIRST_READ_MS)
         return queue
+
+    def _knows_all(self, queue_id: int, queue: ReviveQueue) -> bool:
+        """Tell whether all is read that was in the log when a queue was begun.
+
+        That is where it says what was stored again before a crash.
+        """
+        unread = self._unread.get(queue_id)
+        if unread is None:
+            return True
+        if unread.end is None:
+            if not self._is_dispatched() and self._clock.steady_ms() < unread.until_ms:
+                return False
+            unread.end = self._store.max_offset(self._topic, queue_id)
+        if queue.next_offset < unread.end:
+            return False
+        del self._unread[queue_id]
+        return True
 
     def _is_dispatched(self) -> bool:
         return self._store.dispatch_behind() == 0
@@ -281,6 +325,7 @@ class ReviveService:
         if not unacked or self.copies.is_orphan(checkpoint):
             return True
         outcomes = await self.copies.store(checkpoint, [offset for _, offset in unacked])
+        await self._note(queue_id, checkpoint, unacked, outcomes)
         for (bit, offset), outcome in zip(unacked, outcomes, strict=True):
             is_done = outcome is not Outcome.WAIT
             if outcome is Outcome.FAILED:
@@ -288,6 +333,38 @@ class ReviveService:
             if is_done:
                 waiting.done(bit)
         return not waiting.unacked()
+
+    async def _note(
+        self,
+        queue_id: int,
+        checkpoint: PopCheckpoint,
+        messages: list[tuple[int, int]],
+        outcomes: list[Outcome],
+    ) -> None:
+        """Write down which messages of a checkpoint are stored again, for whoever reads it anew."""
+        pairs = zip(messages, outcomes, strict=True)
+        stored = tuple(offset for (_, offset), outcome in pairs if outcome in _STORED)
+        if not stored:
+            return
+        ack = PopAck(
+            topic=checkpoint.topic,
+            group=checkpoint.group,
+            queue_id=checkpoint.queue_id,
+            start_offset=checkpoint.start_offset,
+            pop_time_ms=checkpoint.pop_time_ms,
+            broker_name=checkpoint.broker_name,
+            offset=stored[0] if len(stored) == 1 else -1,
+            batch=None if len(stored) == 1 else stored,
+        )
+        draft = ack_draft(
+            *(ack, self._topic, queue_id, self._clock.now_ms(), self._identity.store_host),
+            revive_ms=checkpoint.revive_ms,
+        )
+        result = await self._appends.append(draft, wait=False)
+        # Without it they come again once more if the broker crashes now, and that is all.
+        queue = self._queues.get(queue_id)
+        if result.status.is_stored and draft.topic == self._topic and queue is not None:
+            queue.wrote(result.queue_offset)
 
     async def _again_later(self, queue_id: int, checkpoint: PopCheckpoint, offset: int) -> bool:
         """Store a checkpoint of one message that failed; tell whether that was done."""

@@ -99,6 +99,7 @@ class ReviveQueue:
         self._strays = StrayAcks() if strays is None else strays
         self._read_to_ms = 0
         self._settled = settled
+        self._own: set[int] = set()
         self.next_offset = settled + 1
         self.counts = ReviveCounts()
 
@@ -122,6 +123,9 @@ class ReviveQueue:
         """Take the next record of the queue."""
         assert offset >= self.next_offset, "records come in the order of the queue"
         self.next_offset = offset + 1
+        if offset in self._own:
+            self._own.remove(offset)
+            return
         tag = properties.get(props.TAGS)
         try:
             if tag == CHECKPOINT_TAG:
@@ -136,9 +140,15 @@ class ReviveQueue:
             due_ms = _number(properties.get(props.TIMER_DELIVER_MS, ""))
             self._read_to_ms = max(self._read_to_ms, min(due_ms, now_ms))
 
+    def wrote(self, offset: int) -> None:
+        """Note the offset of a record that says what is known here already: it is passed over."""
+        if offset >= self.next_offset:
+            self._own.add(offset)
+
     def skip_to(self, offset: int, *, unreadable: int = 0) -> None:
         """Go on at an offset: the records before it are gone, or `unreadable` of them damaged."""
         assert offset >= self.next_offset, "no record is read twice"
+        self._own = {it for it in self._own if it >= offset}
         self.counts.unreadable += unreadable
         self.next_offset = offset
 

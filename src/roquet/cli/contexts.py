@@ -16,16 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from roquet.base.errors import NotFound, UsageError
-from roquet.protocol.hosts import split_addresses
+from roquet.protocol.hosts import split_name_servers
 
 if TYPE_CHECKING:
     from roquet.acl.credentials import Credentials
+    from roquet.remoting.tls import TlsOptions
 
 NAMESRV = "127.0.0.1:9876"
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _SIZE_MAX = 1 << 20
 _CONTEXTS_MAX = 1000
 _SECRET_MAX = 4096
+_TEXTS = ("access_key", "secret_key", "ca", "cert", "key")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,6 +37,22 @@ class Context:
     namesrv: str
     access_key: str | None = None
     secret_key: str | None = dataclasses.field(default=None, repr=False)
+    tls: bool = False
+    """Whether connections use TLS; without it the environment says so, and how."""
+    ca: str | None = None
+    """PEM file of who signs the servers' certificates; the system's list without one."""
+    cert: str | None = None
+    """PEM file of the certificate to show to servers that ask for one."""
+    key: str | None = None
+    """PEM file of its private key, where that is another one."""
+
+    def secured(self) -> TlsOptions | None:
+        """Return how connections are secured, None to leave that to the environment."""
+        if not self.tls:
+            return None
+        from roquet.remoting.tls import TlsOptions  # noqa: PLC0415  (few use it)
+
+        return TlsOptions(ca=self.ca or "", cert=self.cert or "", key=self.key or "")
 
     def credentials(self) -> Credentials | None:
         """Return what signs requests, None to leave that to the environment."""
@@ -85,10 +103,16 @@ def _read(source: Any) -> Contexts:
     rows = cast("dict[str, dict[str, Any]]", source["contexts"])
     found: dict[str, Context] = {}
     for name, row in rows.items():
-        values = (row["namesrv"], row.get("access_key"), row.get("secret_key"))
-        if not all(it is None or isinstance(it, str) for it in values):
+        if not isinstance(cast("object", row), dict):
+            raise TypeError(f"{name[:64]!r} is no object")
+        namesrv = row["namesrv"]
+        texts = {it: row.get(it) for it in _TEXTS}
+        if not all(it is None or isinstance(it, str) for it in (namesrv, *texts.values())):
             raise ValueError(f"{name[:64]!r} has values that are no texts")
-        found[name] = Context(*values)
+        tls = row.get("tls", False)
+        if not isinstance(tls, bool):
+            raise TypeError(f"tls of {name[:64]!r} is neither true nor false")
+        found[name] = Context(namesrv, tls=tls, **texts)
     used = source.get("in_use")
     return Contexts(found, used if isinstance(used, str) and used in found else None)
 
@@ -121,9 +145,9 @@ def check_name(name: str) -> str:
 
 
 def addresses_of(text: str, flag: str) -> tuple[str, ...]:
-    """Return the name servers of a text like `host:port;host:port`. Raises UsageError."""
+    """Return the name servers of a text like `host:port;host`. Raises UsageError."""
     try:
-        found = tuple(split_addresses(text))
+        found = split_name_servers(text)
     except ValueError as error:
         raise UsageError(f"{flag}: {error}") from error
     if not found:

@@ -7,12 +7,14 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from roquet.base.errors import Unreachable, UsageError
+from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.base.log import configure
 from roquet.cli import contexts
 from roquet.cli.exits import EXIT_INTERRUPTED, EXIT_LEFT_OUT
 from roquet.client import connect
-from roquet.remoting.other_servers import WrongServer
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.remoting.other_servers import WrongServer, no_name_server
 from roquet.remoting.refusals import cannot_heal
 from roquet.service.process import runtime
 
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from roquet.cli.contexts import Context
     from roquet.client import MQ
     from roquet.model.route import TopicRoute
-    from roquet.protocol.command import Command
 
 NOTICE_S = 2.0
 """Without an answer for so long, a line says whose."""
@@ -50,7 +51,8 @@ def cluster_client(cluster: Context, *, trace: bool = False) -> MQ:
     """Make a client of a cluster. Raises UsageError."""
     addresses = contexts.addresses_of(cluster.namesrv, "--namesrv")
     url = "rmq://" + ";".join(addresses)
-    return connect(url, credentials=cluster.credentials(), trace=trace)
+    secured, account = cluster.secured(), cluster.credentials()
+    return connect(url, tls=secured, credentials=account, trace=trace)
 
 
 def helped(error: Unreachable) -> RoquetError:
@@ -99,9 +101,34 @@ class Watched:
         self.away[name] = error
 
     async def ask(self, address: str, command: Command) -> Command:
-        """Ask one peer. Raises Refused, Unreachable, OutcomeUnknown."""
+        """Ask one peer. Raises Refused, Unreachable, OutcomeUnknown.
+
+        An address that is a broker's and a name server's should be, or the other way round, is
+        told: a WrongServer, or UsageError.
+        """
         with waiting_for(address):
-            return await self._calls.ask(address, command)
+            try:
+                return await self._calls.ask(address, command)
+            except Refused as refusal:
+                if refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    await self._explain(address, refusal)
+                raise
+
+    async def _explain(self, address: str, refusal: Refused) -> None:
+        """Raise what an address is that knows a request not, where it is another server's."""
+        question = Command(code=int(RequestCode.GET_BROKER_CLUSTER_INFO))
+        try:
+            await self._calls.ask(address, question)
+        except Refused:
+            if address in self.name_servers:
+                raise no_name_server(address) from refusal
+            return
+        except (Unreachable, OutcomeUnknown):
+            return
+        raise UsageError(
+            f"{address} is a name server, which does not answer this ({refusal.remark});"
+            " is the address of a broker meant? try: roquet broker ls"
+        ) from refusal
 
     async def ask_name_server(self, command: Command) -> Command:
         """Ask until one answers. Raises Refused, Unreachable."""

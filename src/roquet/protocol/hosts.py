@@ -9,6 +9,7 @@ from typing import TypeAlias
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 PORT_MAX = 65535
+NAME_SERVER_PORT = 9876
 
 
 @functools.lru_cache(maxsize=4096)
@@ -54,6 +55,23 @@ def split_addresses(text: str) -> tuple[str, ...]:
     for address in found:
         split_address(address)
     return found
+
+
+def split_name_servers(text: str) -> tuple[str, ...]:
+    """Split a `;` separated list of name servers, each once; one without a port has port 9876.
+
+    Raises ValueError.
+    """
+    found = (part.strip() for part in text.split(";") if part.strip())
+    return tuple(dict.fromkeys(map(name_server, found)))
+
+
+def name_server(text: str) -> str:
+    """Return a name server's `host:port`; without a port it is 9876. Raises ValueError."""
+    has_port = ":" in text and not text.endswith("]")
+    address = text if has_port else f"{text}:{NAME_SERVER_PORT}"
+    split_address(address)
+    return address
 
 
 def read_ip(text: str) -> Address:

@@ -19,7 +19,6 @@ from roquet.spark.schema import COLUMNS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-NAME_SERVER_PORT: Final = 9876
 PATTERN_LENGTH_MAX: Final = 1024
 EXPRESSION_LENGTH_MAX: Final = 4096
 DEFAULT_GROUP: Final = "TOOLS_CONSUMER"
@@ -296,25 +295,17 @@ def _wire(options: Given) -> Wire:
             " catalog's table that was created with columns, or that is written to: leave the"
             " columns out and give the option `columns`, or create a temporary view)"
         )
-    found: list[str] = []
-    for part in re.split(r"[;,]", text.removeprefix("rmq://")):
-        address = part.strip()
-        if not address:
-            continue
-        if address.endswith("]") or ":" not in address:
-            address = f"{address}:{NAME_SERVER_PORT}"
-        try:
-            hosts.split_address(address)
-        except ValueError as error:
-            raise UsageError(f"nameServers = {text[:80]!r}: {error}") from error
-        found.append(address)
+    try:
+        found = hosts.split_name_servers(text.removeprefix("rmq://").replace(",", ";"))
+    except ValueError as error:
+        raise UsageError(f"nameServers = {text[:80]!r}: {error}") from error
     if not found:
         raise UsageError(f"nameServers = {text[:80]!r} names no name server")
     timeout = options.number("timeoutMs")
     retries = options.number("fetchOffset.numRetries")
     pause = options.number("fetchOffset.retryIntervalMs")
     return Wire(
-        name_servers=tuple(dict.fromkeys(found)),
+        name_servers=found,
         timeout_s=10.0 if timeout is None else timeout / 1000,
         retries=10 if retries is None else retries,
         retry_pause_s=0.5 if pause is None else pause / 1000,

@@ -78,6 +78,9 @@ def test_tls_guide_followed_step_by_step_ends_with_messages_over_tls(guide: Guid
             seen = ok(command(folder, settings, "-m", "roquet", *shlex.split(read)[1:]))
             assert "over TLS" in seen
             assert "from Python" in seen
+            (in_context,) = guide.of("sh")
+            lines = [shlex.split(it)[1:] for it in in_context.splitlines()]
+            assert "over TLS" in [ok(roquet(folder, *words)) for words in lines][-1]
         finally:
             assert second.stop() == 0
     finally:

@@ -181,7 +181,11 @@ def test_contexts_choose_the_cluster_and_keep_secrets(
     assert run(["context", "rm", "prod", "-y"]) == 0
     assert run(["context", "use", "prod"]) == 5
     assert run(["context", "add", "a/b", "h:1"]) == 2
-    assert run(["context", "add", "x", "nonsense"]) == 2
+    assert run(["context", "add", "x", "h:port"]) == 2
+    assert run(["context", "add", "x", "h", "--ca", str(secret)]) == 2  # without --tls
+    for flag in ("--ca", "--cert"):
+        assert run(["context", "add", "x", "h", "--tls", flag, str(tmp_path / "none")]) == 2
+    assert "x" not in contexts.load().clusters
     shown = capsys.readouterr()
     assert "admin-key" in shown.out
     assert "s3cret" not in shown.out + shown.err
@@ -201,7 +205,16 @@ def test_account_of_a_context_signs(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"contexts": {"a": 1}}', '{"contexts": {"a": {"namesrv": 1}}}']
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"contexts": {"a": 1}}',
+        '{"contexts": {"a": {"namesrv": 1}}}',
+        '{"contexts": {"a": {"namesrv": "h:1", "tls": 1}}}',
+        '{"contexts": {"a": {"namesrv": "h:1", "tls": true, "ca": 1}}}',
+    ],
 )
 def test_damaged_file_of_contexts_is_refused(home: Path, text: str) -> None:
     home.parent.mkdir()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roquet.base.clock import SystemClock
 from roquet.base.errors import NotFound, UsageError
 from roquet.cli import contexts, output
 from roquet.cli.commands.asking import ask
+from roquet.remoting.tls import client_tls
 
 if TYPE_CHECKING:
     import argparse
@@ -17,10 +20,10 @@ def ls(options: argparse.Namespace) -> int:
     """List contexts; secrets are not shown."""
     known = contexts.load()
     rows = [
-        (name, it.namesrv, it.access_key, name == known.in_use)
+        (name, it.namesrv, it.access_key, it.tls, name == known.in_use)
         for name, it in sorted(known.clusters.items())
     ]
-    output.listed(("context", "name servers", "account", "in use"), rows, options.output)
+    output.listed(("context", "name servers", "account", "tls", "in use"), rows, options.output)
     return 0
 
 
@@ -44,8 +47,15 @@ def add(options: argparse.Namespace) -> int:
         raise UsageError("an account needs both --access-key and --secret-file")
     secret = None if options.secret_file is None else contexts.secret_of(options.secret_file)
     known = contexts.load()
-    added = contexts.Context(options.address, options.access_key, secret)
+    files = {name: getattr(options, name) for name in ("ca", "cert", "key")}
+    if any(files.values()) and not options.tls:
+        raise UsageError("--ca, --cert and --key are for --tls")
+    # Commands are typed in any folder.
+    files = {name: it and str(Path(it).expanduser().absolute()) for name, it in files.items()}
+    added = contexts.Context(options.address, options.access_key, secret, tls=options.tls, **files)
     added.credentials()
+    if (tls := client_tls(added.secured(), SystemClock())) is not None:
+        tls.context()  # reads the files
     known.clusters[name] = added
     known.in_use = known.in_use or name
     contexts.save(known)

@@ -17,7 +17,6 @@ from roquet.service.http.address_server import AddressLookup
 
 SCHEME = "rmq://"
 TLS_SCHEME = "rmqs://"
-DEFAULT_PORT = 9876
 _SHOWN = 80
 
 
@@ -97,23 +96,11 @@ def _namespace(options: str, shown: str) -> str:
 
 
 def _addresses(where: str, shown: str) -> tuple[str, ...]:
-    found: list[str] = []
-    for part in where.split(";"):
-        address = part.strip()
-        if not address:
-            continue
-        if not address.endswith("]") and ":" in address:
-            found.append(_checked(address, shown))
-        else:
-            found.append(_checked(f"{address}:{DEFAULT_PORT}", shown))
-    if not found:
-        raise UsageError(f"{shown!r} names no name server, as in {SCHEME}127.0.0.1:{DEFAULT_PORT}")
-    return tuple(dict.fromkeys(found))
-
-
-def _checked(address: str, shown: str) -> str:
     try:
-        hosts.split_address(address)
+        found = hosts.split_name_servers(where)
     except ValueError as error:
         raise UsageError(f"{shown!r}: {error}") from error
-    return address
+    if not found:
+        example = f"{SCHEME}127.0.0.1:{hosts.NAME_SERVER_PORT}"
+        raise UsageError(f"{shown!r} names no name server, as in {example}")
+    return found

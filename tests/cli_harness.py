@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -10,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from roquet.testing.cluster import TINY
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -95,3 +98,41 @@ def dev_server(
         yield address, running
     finally:
         assert running.stop() == 0
+
+
+@contextlib.contextmanager
+def cluster_of(home: Path, **more: str) -> Generator[str]:
+    """Run a name server and a small broker with `more` settings; give the name server's address.
+
+    The broker's file is `broker.conf` in `home`.
+    """
+    started = [Running(home, "namesrv", "-s", "listenPort=0")]
+    try:
+        booted = started[0].lines_until("boot success")[-1]
+        address = booted.split("address ")[1].split(",")[0].strip()
+        settings = {
+            **TINY,
+            "listenPort": "0",
+            "haListenPort": "0",
+            "bindAddress": "127.0.0.1",
+            "brokerIP1": "127.0.0.1",
+            "namesrvAddr": address,
+            "storePathRootDir": str(home / "store"),
+            **more,
+        }
+        file = home / "broker.conf"
+        file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        started.append(Running(home, "broker", "-c", str(file)))
+        started[1].lines_until("boot success")
+        yield address
+    finally:
+        assert [one.stop() for one in reversed(started)] == [0] * len(started)
+
+
+def with_users(password: str) -> dict[str, str]:
+    """Return the settings of a broker that asks for users of 5.x; `root` is one."""
+    return {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "initAuthenticationUser": json.dumps({"username": "root", "password": password}),
+    }

@@ -55,6 +55,13 @@ class Brokers:
         """Return all brokers that the name server knows. Raises Unreachable."""
         return await self._reach.known()
 
+    async def masters(self, *, cluster: str | None = None) -> dict[str, str]:
+        """Return broker name -> address of all masters, or of a cluster's.
+
+        Raises NotFound where there is none, Unreachable.
+        """
+        return await self._reach.masters(cluster=cluster)
+
     async def runtime(self, broker: str) -> dict[str, str]:
         """Return what a broker says about itself, by key. Raises UsageError, Refused, Unreachable.
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from roquet.base.errors import RoquetError
     from roquet.model.route import TopicRoute
 
+NO_MASTER = "has no master now"
+
 T = TypeVar("T")
 H = TypeVar("H", bound=Header)
 
@@ -105,8 +107,8 @@ class Brokers:
     ) -> dict[str, str]:
         """Return broker name -> address of all masters, of a cluster's, or of the named ones.
 
-        Raises NotFound for a name that is none, Refused with code 22 when there is no master,
-        Unreachable.
+        Brokers that have no master now are left out, and `Calls.left_out` hears of them. Raises
+        NotFound for a name that is none and when there is no master at all, Unreachable.
         """
         info = await self.known()
         if cluster is not None and cluster not in info.clusters:
@@ -119,13 +121,21 @@ class Brokers:
         }
         if brokers is not None:
             wanted = list(brokers)
+            for name in wanted:
+                if name not in found and name in info.brokers:
+                    raise NotFound(f"the broker {name} {NO_MASTER}")
             missing = [name for name in wanted if name not in found]
             if missing:
                 there = ", ".join(found) or "none"
                 raise NotFound(f"no broker {', '.join(missing)}: there are {there}")
             found = {name: found[name] for name in wanted}
         if not found:
-            raise Refused(ResponseCode.QUERY_NOT_FOUND, "no master broker is registered")
+            where = ";".join(self._calls.name_servers)
+            raise NotFound(f"no master broker is registered at {where}: is one running?")
+        if brokers is None and self._calls.left_out is not None:
+            for name, data in info.brokers.items():
+                if data.master is None and cluster in (None, data.cluster):
+                    self._calls.left_out(name, Unreachable(NO_MASTER))
         return found
 
     async def address(self, broker: str) -> str:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from roquet.admin.calls import read
+from roquet.admin.calls import Brokers, read
 from roquet.base.arguments import checked
+from roquet.base.errors import NotFound, Refused
 from roquet.protocol import fastjson
 from roquet.protocol.bodies import fields
-from roquet.protocol.codes import RequestCode
+from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from roquet.admin.calls import Calls
 
@@ -55,6 +56,34 @@ class PolicyInfo:
     entries: tuple[PolicyEntry, ...]
 
 
+T = TypeVar("T")
+
+LOSES_IT = (
+    "has no master now: its slaves alone are told, and lose the change when the master is back"
+)
+"""What becomes of a change at a broker of `Recipients.without_master`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Recipients:
+    """Who is told of a change of users or policies.
+
+    Slaves are told behind their masters: those of a master that is not ours keep users of their
+    own.
+    """
+
+    brokers: tuple[tuple[str, str], ...]
+    """Name and address of every broker, masters first."""
+    without_master: tuple[str, ...]
+    """Names of those whose slaves alone are there."""
+
+    @property
+    def everywhere(self) -> str:
+        """Where a change is, in words."""
+        away = ", ".join(self.without_master)
+        return f"on every broker but {away}" if away else "on every broker"
+
+
 @checked
 class Users:
     """Users and policies; each question goes to one broker, by its address.
@@ -66,6 +95,20 @@ class Users:
     def __init__(self, calls: Calls) -> None:
         """Ask by these."""
         self._calls = calls
+        self._brokers = Brokers(calls)
+
+    async def recipients(self) -> Recipients:
+        """Return the brokers that a change is for, now. Raises NotFound without any."""
+        known = (await self._brokers.known()).brokers
+        found = sorted(
+            (broker_id, name, address)
+            for name, data in known.items()
+            for broker_id, address in data.addresses.items()
+        )
+        if not found:
+            raise NotFound("no broker is registered; try: roquet cluster health")
+        alone = sorted(name for name, data in known.items() if data.master is None)
+        return Recipients(tuple((name, address) for _, name, address in found), tuple(alone))
 
     async def create(self, address: str, user: UserInfo) -> None:
         """Make a user; without a kind it is Normal."""
@@ -123,6 +166,29 @@ class Users:
         self, address: str, code: RequestCode, ext: Mapping[str, str], body: bytes = b""
     ) -> Command:
         return await self._calls.ask(address, Command(code=int(code), ext=dict(ext), body=body))
+
+
+async def tell_all(
+    brokers: Sequence[tuple[str, str]], tell: Callable[[str], Awaitable[None]]
+) -> None:
+    """Tell one after the other, given name and address of each.
+
+    Raises Refused, saying who refused and how many were told.
+    """
+    for done, (name, address) in enumerate(brokers):
+        told = f" ({done} of {len(brokers)} brokers were told)" if done else ""
+        await asked(f"{name} at {address}", tell(address), told)
+
+
+async def asked(who: str, answer: Awaitable[T], behind: str = "") -> T:
+    """Return an answer. Raises Refused, saying who refused and why."""
+    try:
+        return await answer
+    except Refused as refusal:
+        why = refusal.remark
+        if refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            why = "it keeps no users: it runs without authenticationEnabled=true"
+        raise Refused(refusal.code, f"{who}: {why}{behind}") from refusal
 
 
 def _given(**texts: str | None) -> dict[str, str]:

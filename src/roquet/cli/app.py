@@ -59,6 +59,18 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
 
     # typing.override came with Python 3.12.
+    def _check_value(self, action: argparse.Action, value: Any) -> None:  # type: ignore[explicit-override]
+        """Name the choice that is closest to a mistyped one."""
+        if action.choices is not None and value not in action.choices:
+            import difflib  # noqa: PLC0415  (only a mistake needs it)
+
+            known = [str(it) for it in action.choices]
+            for close in difflib.get_close_matches(str(value)[:80], known, n=1):
+                text = f"there is no {str(value)[:80]!r}: did you mean {close}?"
+                raise argparse.ArgumentError(action, text)
+        super()._check_value(action, value)
+
+    # typing.override came with Python 3.12.
     def error(self, message: str) -> NoReturn:  # type: ignore[explicit-override]
         """Raise UsageError instead of exiting."""
         raise UsageError(f"{message} (try: {self.prog} -h)")

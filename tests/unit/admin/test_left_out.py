@@ -9,7 +9,7 @@ import pytest
 
 from roquet.admin import Admin
 from roquet.admin.calls import tell_name_servers
-from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
+from roquet.base.errors import NotFound, OutcomeUnknown, Refused, Unreachable
 from roquet.cli.reach import Watched
 from roquet.model.route import BrokerData, QueueData, TopicRoute
 from roquet.protocol.bodies.routes import ClusterInfo
@@ -121,3 +121,20 @@ def test_refusal_of_a_broker_is_raised() -> None:
     it = Cluster("a:1", error=Forbidden)
     with pytest.raises(Refused, match="a:1"):
         asyncio.run(Admin(Watched(it)).groups.topics("g"))
+
+
+def test_broker_without_master_is_left_out_of_changes_and_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    it = Cluster()
+    it.brokers[1] = BrokerData(cluster="c", broker_name="b", addresses={1: "b:2"})
+    watched = Watched(it)
+    asyncio.run(Admin(watched).accounts.delete("ann"))
+    assert {address for address, _ in it.asked} == {"a:1"}
+    assert capsys.readouterr().err == "roquet: b is left out: has no master now\n"
+    assert list(watched.away) == ["b"]
+    with pytest.raises(NotFound, match="the broker b has no master now"):
+        asyncio.run(Admin(watched).brokers.runtime("b"))
+    it.brokers.pop(0)
+    with pytest.raises(NotFound, match="no master broker is registered at n1;n2"):
+        asyncio.run(Admin(watched).accounts.delete("ann"))

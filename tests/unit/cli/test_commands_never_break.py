@@ -94,19 +94,24 @@ MORE: dict[tuple[str, ...], list[str]] = {
 """What a command needs besides what its declaration demands."""
 
 
+FITTING = {"--actions": "Pub", "RESOURCE": "Topic:t"}
+"""Words of arguments that are checked before anybody is asked."""
+
+
 def words_of(row: Row, text: str = "t") -> list[str]:
     """Return a command line of a row with `text` for each of its arguments."""
     words = list(row.words)
     for it in row.arguments:
         required = it.options.get("required")
         if it.names[0].startswith("-") and required:
-            words += [it.names[0], text]
+            words += [it.names[0], FITTING.get(it.names[0], text) if text == "t" else text]
         elif not it.names[0].startswith("-") and it.options.get("nargs") not in ("?", "*"):
             metavar = str(it.options.get("metavar"))
             is_pair, is_address = "=" in metavar, metavar == "HOST:PORT"
             choices = it.options.get("choices")
             own = f"{text}{metavar}" if metavar == "TARGET" else text
             own = str(choices[0]) if isinstance(choices, tuple) else own
+            own = FITTING.get(metavar, own) if text == "t" else own
             words.append(f"{own}={own}" if is_pair else f"{own}:1" if is_address else own)
     return [*words, *MORE.get(row.words, []), *(["-y"] if row.changes else [])]
 

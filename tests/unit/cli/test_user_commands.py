@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from pathlib import Path
@@ -10,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli_harness import Running
+from cli_harness import Running, cluster_of, with_users
 from cli_shell import Shell
-from roquet.testing.cluster import TINY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,29 +21,8 @@ PASSWORD = "canary-of-root"
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
     """Return the name server of a broker with users."""
-    started = [Running(tmp_path, "namesrv", "-s", "listenPort=0")]
-    try:
-        booted = started[0].lines_until("boot success")[-1]
-        address = booted.split("address ")[1].split(",")[0].strip()
-        settings = {
-            **TINY,
-            "listenPort": "0",
-            "haListenPort": "0",
-            "bindAddress": "127.0.0.1",
-            "brokerIP1": "127.0.0.1",
-            "namesrvAddr": address,
-            "storePathRootDir": str(tmp_path / "store"),
-            "authenticationEnabled": "true",
-            "authorizationEnabled": "true",
-            "initAuthenticationUser": json.dumps({"username": "root", "password": PASSWORD}),
-        }
-        file = tmp_path / "broker.conf"
-        file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        started.append(Running(tmp_path, "broker", "-c", str(file)))
-        started[1].lines_until("boot success")
-        yield address
-    finally:
-        assert [one.stop() for one in reversed(started)] == [0] * len(started)
+    with cluster_of(tmp_path, **with_users(PASSWORD)) as found:
+        yield found
 
 
 @pytest.fixture
@@ -160,8 +137,21 @@ def test_users_of_another_broker_are_made_and_what_cannot_be_had_is_said(
     try:
         second.lines_until("boot success")
         shown = root("auth", "import", source, "-y")
-        lost = "not had: root: second has such a user, who stays as it is there"
+        done = f"{source}: 2 users, 1 there already, 0 things not had\n"
+        assert (root.code, root.err, shown) == (0, "", done)
+        # The same broker under its host's name is not told of itself.
+        named = source.replace("127.0.0.1", "localhost")
+        again = root("auth", "import", named, "-y")
+        done = f"{named}: 2 users, 2 there already, 0 things not had\n"
+        assert (root.code, root.err, again) == (0, "", done)
+        address_of = {it["broker"]: it["address"] for it in root.rows("broker", "ls")}
+        changed = ("mqadmin", "updateUser", "-b", address_of["second"], "-u", "ann")
+        root(*changed, "-s", "disable")
+        assert root.code == 0, root.err
+        shown = root("auth", "import", source, "-y")
+        lost = "not had: ann: second has another such user, who stays as it is there"
         assert (root.code, lost in shown) == (3, True), (shown, root.err)
+        root(*changed, "-s", "enable")
         assert PASSWORD not in shown
         first, second_rows = (
             [{**it, "broker": ""} for it in root.rows("acl", "ls") if it["broker"] == name]
@@ -219,3 +209,59 @@ def test_password_file_that_cannot_be_read_is_named_by_its_flag(
     for words in (("create", "x"), ("alter", "root")):
         root("user", *words, "--password-file", str(tmp_path / "nope"))
         assert (root.code, "--password-file: it cannot be read" in root.err) == (2, True), root.err
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("Topic:a", "--actions", "Pub,Sob"), "actions: 'Sob' is none of All, Pub, Sub"),
+        (("Topic:a", "--actions", "Any"), "actions: 'Any' is none of All"),
+        (("Topik:a", "--actions", "Pub"), "'Topik:a' should look like Topic:orders"),
+        (("orders", "--actions", "Pub"), "'orders' should look like Topic:orders"),
+        (("Group:", "--actions", "Sub"), "'Group:' should look like Topic:orders"),
+        (("*", "--actions", "Sub", "--from", "10.0.0"), "from: '10.0.0' should be an IP address"),
+    ],
+)
+def test_grant_checks_its_words_before_it_asks(
+    people: Callable[[str], Shell], words: tuple[str, ...], text: str
+) -> None:
+    root = people("root")
+    # Without --yes and a terminal it would end by asking.
+    root("acl", "grant", "ann", *words)
+    assert (root.code, text in root.err) == (2, True), root.err
+
+
+def test_import_from_an_address_without_a_port_says_how_one_looks(
+    people: Callable[[str], Shell],
+) -> None:
+    root = people("root")
+    root("auth", "import", "10.0.0.7", "-y")
+    text = "'10.0.0.7' is not host:port: a broker's address looks like 10.0.0.7:10911"
+    assert (root.code, root.err) == (2, f"roquet: {text}\n")
+
+
+def test_change_without_a_master_says_that_slaves_lose_it_and_ends_with_3(
+    people: Callable[[str], Shell], tmp_path: Path
+) -> None:
+    settings = (tmp_path / "broker.conf").read_text()
+    text = settings.replace(str(tmp_path / "store"), str(tmp_path / "slave-store"))
+    own = text + "brokerName=lonely\nbrokerRole=SLAVE\nbrokerId=1\n"
+    (tmp_path / "slave.conf").write_text(own)
+    slave = Running(tmp_path, "broker", "-c", str(tmp_path / "slave.conf"))
+    try:
+        slave.lines_until("boot success")
+        root = people("root")
+        make_ann(root, tmp_path)
+        lost = "lonely has no master now: its slaves alone are told, and lose the change"
+        assert (root.code, lost in root.err) == (3, True), root.err
+        shown = root("acl", "grant", "ann", "Topic:orders", "--actions", "Pub", "-y")
+        assert (root.code, lost in root.err, shown != "") == (3, True, True), root.err
+        for words in (("user", "show"), ("acl", "ls")):
+            shown = root(*words)
+            assert (root.code, "ann" in shown) == (3, True)
+            assert root.err == "roquet: lonely is left out: has no master now\n"
+        shown = root("user", "delete", "ann", "-y")
+        assert root.code == 3
+        assert "ann: deleted on every broker but lonely" in shown
+    finally:
+        slave.stop()

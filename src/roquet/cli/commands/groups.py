@@ -6,10 +6,11 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from roquet.base.clock import SystemClock
-from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
+from roquet.base.errors import NotFound, OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.base.times import place_of, shown_time
 from roquet.cli import output
 from roquet.cli.commands.asking import ask
+from roquet.cli.commands.brokers import say_when_none
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.versions import describe
@@ -22,10 +23,17 @@ if TYPE_CHECKING:
 
 async def ls(admin: Admin, options: argparse.Namespace) -> int:
     """List groups with their members and how far they are behind."""
-    names = await admin.groups.names(system=options.everything)
+    try:
+        names = await admin.groups.names(system=options.everything)
+    except NotFound:
+        if (await admin.brokers.cluster()).brokers:
+            raise
+        names = []
     rows = [await _row(admin, name) for name in names]
     head = ("group", "members", "model", "lag")
     output.listed(head, rows, options.output)
+    if not names:
+        await say_when_none(admin)
     return 0
 
 

@@ -1,39 +1,38 @@
-"""`roquet user …` and `roquet acl …`: users and policies of access control 2.0, on every broker.
-
-Slaves are told behind their masters: those of a master that is not ours keep users of their own.
-"""
+"""`roquet user …` and `roquet acl …`: users and policies of access control 2.0, on every broker."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+import asyncio
+import socket
+from typing import TYPE_CHECKING
 
 from roquet.admin import PolicyEntry, PolicyInfo, UserInfo
+from roquet.admin.users import LOSES_IT, asked, tell_all
 from roquet.base.errors import NotFound, Refused, UsageError
 from roquet.cli import output
 from roquet.cli.commands.asking import ask
 from roquet.cli.contexts import secret_of
 from roquet.cli.exits import EXIT_LEFT_OUT
-from roquet.protocol.codes import ResponseCode
+from roquet.protocol.hosts import split_address
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
     from roquet.admin import Admin
-
-T = TypeVar("T")
+    from roquet.admin.users import Recipients
 
 _PASSWORD_FLAG = "--password-file"  # noqa: S105  (the name of a flag)
 
 
 async def create(admin: Admin, options: argparse.Namespace) -> int:
     """Make a user."""
-    brokers = await _brokers(admin)
+    told = await _brokers(admin)
     password = secret_of(options.password_file, _PASSWORD_FLAG)
     user = UserInfo(name=options.user, password=password, kind=options.type)
-    await _tell(brokers, lambda address: admin.users.create(address, user))
-    output.line(f"{options.user}: made on every broker")
-    return 0
+    await tell_all(told.brokers, lambda address: admin.users.create(address, user))
+    output.line(f"{options.user}: made {told.everywhere}")
+    return _code(told)
 
 
 async def alter(admin: Admin, options: argparse.Namespace) -> int:
@@ -46,38 +45,38 @@ async def alter(admin: Admin, options: argparse.Namespace) -> int:
     what = ", ".join(name for name, text in given.items() if text is not None)
     if not what:
         raise UsageError("nothing is to be changed: give --password-file, --type or --status")
-    brokers = await _brokers(admin)
+    told = await _brokers(admin)
     file = options.password_file
     password = None if file is None else secret_of(file, _PASSWORD_FLAG)
     user = UserInfo(name=options.user, password=password, kind=options.type, status=options.status)
     ask(f"{options.user} gets another {what}", options)
-    await _tell(brokers, lambda address: admin.users.update(address, user))
-    output.line(f"{options.user}: changed on every broker")
-    return 0
+    await tell_all(told.brokers, lambda address: admin.users.update(address, user))
+    output.line(f"{options.user}: changed {told.everywhere}")
+    return _code(told)
 
 
 async def delete(admin: Admin, options: argparse.Namespace) -> int:
     """Delete a user with all policies."""
-    brokers = await _brokers(admin)
+    told = await _brokers(admin)
     # Brokers answer as RocketMQ's: the deletion of a user who is not there succeeds.
     found = [
-        await _asked(f"{name} at {address}", admin.users.get(address, options.user))
-        for name, address in brokers
+        await asked(f"{name} at {address}", admin.users.get(address, options.user))
+        for name, address in told.brokers
     ]
     if not any(found):
         raise NotFound(f"no broker has a user {options.user[:80]!r}")
     ask(f"{options.user} can do nothing any more", options, options.user)
-    await _tell(brokers, lambda address: admin.users.delete(address, options.user))
-    output.line(f"{options.user}: deleted on every broker")
-    return 0
+    await tell_all(told.brokers, lambda address: admin.users.delete(address, options.user))
+    output.line(f"{options.user}: deleted {told.everywhere}")
+    return _code(told)
 
 
 async def show(admin: Admin, options: argparse.Namespace) -> int:
     """List users of each master, without passwords."""
     rows = [
         (broker, it.name, it.kind, it.status)
-        for broker, address in (await _masters(admin)).items()
-        for it in await _asked(broker, admin.users.list_of(address))
+        for broker, address in sorted((await admin.brokers.masters()).items())
+        for it in await asked(broker, admin.users.list_of(address))
         if options.user in (None, it.name)
     ]
     if options.user is not None and not rows:
@@ -99,8 +98,8 @@ async def policies(admin: Admin, options: argparse.Namespace) -> int:
             " ".join(it.sources) or None,
             it.policy,
         )
-        for broker, address in (await _masters(admin)).items()
-        for of in await _asked(broker, admin.users.list_policies(address))
+        for broker, address in sorted((await admin.brokers.masters()).items())
+        for of in await asked(broker, admin.users.list_policies(address))
         if wanted in (None, of.subject)
         for it in of.entries
     ]
@@ -116,6 +115,7 @@ async def grant(admin: Admin, options: argparse.Namespace) -> int:
     actions = tuple(it.strip() for it in options.actions.split(",") if it.strip())
     if not actions:
         raise UsageError("--actions is empty: it should look like Pub,Sub")
+    _check(options.resource, actions, options.source)
     entries = tuple(
         PolicyEntry(
             resource=it,
@@ -128,56 +128,107 @@ async def grant(admin: Admin, options: argparse.Namespace) -> int:
     )
     about = PolicyInfo(subject=f"User:{options.user}", entries=entries)
     shown = f"{options.user}: {decision} {','.join(actions)} on {', '.join(options.resource)}"
-    brokers = await _brokers(admin)
+    told = await _brokers(admin)
     ask(shown, options)
-    await _tell(brokers, lambda address: admin.users.add_policies(address, about))
+    await tell_all(told.brokers, lambda address: admin.users.add_policies(address, about))
     output.line(shown)
-    return 0
+    return _code(told)
 
 
 async def revoke(admin: Admin, options: argparse.Namespace) -> int:
     """Take an entry from a user's Custom policy, or all policies."""
     what = "all policies" if options.resource is None else f"the entry about {options.resource}"
-    brokers = await _brokers(admin)
+    _check([] if options.resource is None else [options.resource])
+    told = await _brokers(admin)
     ask(f"{options.user} loses {what}", options)
     subject = f"User:{options.user}"
-    await _tell(
-        brokers, lambda address: admin.users.delete_policies(address, subject, options.resource)
+    await tell_all(
+        told.brokers,
+        lambda address: admin.users.delete_policies(address, subject, options.resource),
     )
     output.line(f"{options.user}: without {what}")
-    return 0
+    return _code(told)
 
 
 async def bring(admin: Admin, options: argparse.Namespace) -> int:
     """Make the users and policies of one broker, RocketMQ's for instance, on all others.
 
-    A line for each thing that cannot be had; then the exit code is 3. Users that are there stay.
+    A line for each thing that cannot be had; then the exit code is 3. Users that are there stay;
+    those that are there with the same password, type, status and policies are had.
     """
-    users = await _asked(options.source, admin.users.list_of(options.source))
-    policies = {
-        it.subject: it.entries
-        for it in await _asked(options.source, admin.users.list_policies(options.source))
-    }
-    brokers = [it for it in await _brokers(admin) if it[1] != options.source]
+    source = options.source
+    own = await _addresses_of(source)
+    there = _People(
+        await asked(source, admin.users.list_of(source)),
+        await asked(source, admin.users.list_policies(source)),
+    )
+    told = await _brokers(admin)
+    brokers = [it for it in told.brokers if it[1] not in own]
     if not brokers:
-        raise NotFound(f"no broker but {options.source} is registered")
-    ask(f"{len(users)} users of {options.source} are made on {len(brokers)} brokers", options)
-    lost: list[str] = []
-    names = {f"User:{it.name}" for it in users}
-    lost += [f"{it}: policies of nobody" for it in policies if it not in names]
-    lost += [f"{it.name}: {options.source} shows no password" for it in users if not it.password]
+        raise NotFound(f"no broker but {source} is registered")
+    users = there.users.values()
+    ask(f"{len(users)} users of {source} are made on {len(brokers)} brokers", options)
+    lost = [f"{it}: policies of nobody" for it in there.policies if it not in there.users]
+    lost += [f"{it.name}: {source} shows no password" for it in users if not it.password]
+    had = 0
     for name, address in brokers:
-        there = {it.name for it in await _asked(name, admin.users.list_of(address))}
+        here = _People(
+            await asked(name, admin.users.list_of(address)),
+            await asked(name, admin.users.list_policies(address)),
+        )
+        had += sum(there.is_same(here, it.name) for it in users)
         for user in users:
-            if user.name in there:
-                lost.append(f"{user.name}: {name} has such a user, who stays as it is there")
-            elif user.password:
-                entries = policies.get(f"User:{user.name}", ())
-                lost += [f"{it} (on {name})" for it in await _bring(admin, address, user, entries)]
-    for text in dict.fromkeys(lost):
+            if not user.password or there.is_same(here, user.name):
+                continue
+            if user.name in here.users:
+                lost.append(f"{user.name}: {name} has another such user, who stays as it is there")
+                continue
+            entries = there.policies.get(user.name, ())
+            lost += [f"{it} (on {name})" for it in await _bring(admin, address, user, entries)]
+    lost = list(dict.fromkeys(lost))
+    for text in lost:
         output.line(f"not had: {output.plain(text)}")
-    output.line(f"{options.source}: {len(users)} users, {len(lost)} things not had")
-    return EXIT_LEFT_OUT if lost else 0
+    had_text = f", {had} there already" if had else ""
+    output.line(f"{source}: {len(users)} users{had_text}, {len(lost)} things not had")
+    return EXIT_LEFT_OUT if lost else _code(told)
+
+
+class _People:
+    """The users of one broker with what they may do, by name."""
+
+    def __init__(self, users: Sequence[UserInfo], policies: Sequence[PolicyInfo]) -> None:
+        self.users = {it.name: it for it in users}
+        self.policies = {it.subject.removeprefix("User:"): it.entries for it in policies}
+
+    def is_same(self, other: _People, name: str) -> bool:
+        """Tell whether both have this user, with the same password and the same rights."""
+        mine, theirs = self.users[name], other.users.get(name)
+        return bool(mine.password) and mine == theirs and self._may(name) == other._may(name)
+
+    def _may(self, name: str) -> frozenset[tuple[object, ...]]:
+        return frozenset(
+            (
+                it.resource,
+                frozenset(it.actions),
+                it.decision,
+                frozenset(it.sources),
+                it.policy or "Custom",
+            )
+            for it in self.policies.get(name, ())
+        )
+
+
+async def _addresses_of(broker: str) -> set[str]:
+    """Return the addresses that a broker's address may be registered as. Raises UsageError."""
+    try:
+        host, port = split_address(broker)
+    except ValueError as error:
+        raise UsageError(f"{error}: a broker's address looks like 10.0.0.7:10911") from error
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # UnicodeError: no name that anybody could have
+        return {broker}  # whoever asks there says why it cannot be reached
+    return {broker, *(f"{at[0]}:{at[1]}" for *_, at in found if isinstance(at[0], str))}
 
 
 async def _bring(
@@ -199,41 +250,21 @@ async def _bring(
     return lost
 
 
-async def _masters(admin: Admin) -> dict[str, str]:
-    """Return the masters by name. Raises NotFound where there are none."""
-    known = (await admin.brokers.cluster()).brokers
-    found = {name: it.master for name, it in sorted(known.items()) if it.master is not None}
-    if not found:
-        raise NotFound("no broker is registered; try: roquet cluster health")
-    return found
+def _check(
+    resources: Sequence[str], actions: Sequence[str] = (), sources: Sequence[str] = ()
+) -> None:
+    from roquet.auth import words  # noqa: PLC0415  (few commands need it)
+
+    words.check(resources, actions, sources)
 
 
-async def _brokers(admin: Admin) -> list[tuple[str, str]]:
-    """Return name and address of every broker, masters first. Raises NotFound without any."""
-    known = (await admin.brokers.cluster()).brokers
-    found = sorted(
-        (broker_id, name, address)
-        for name, data in known.items()
-        for broker_id, address in data.addresses.items()
-    )
-    if not found:
-        raise NotFound("no broker is registered; try: roquet cluster health")
-    return [(name, address) for _, name, address in found]
+async def _brokers(admin: Admin) -> Recipients:
+    """Return who is to be told; say who loses it. Raises NotFound without any broker."""
+    told = await admin.users.recipients()
+    for name in told.without_master:
+        output.error(f"{name} {LOSES_IT}; give the command again then")
+    return told
 
 
-async def _tell(brokers: Sequence[tuple[str, str]], tell: Callable[[str], Awaitable[None]]) -> None:
-    """Tell one after the other. Raises Refused, saying who refused and how many were told."""
-    for done, (name, address) in enumerate(brokers):
-        told = f" ({done} of {len(brokers)} brokers were told)" if done else ""
-        await _asked(f"{name} at {address}", tell(address), told)
-
-
-async def _asked(who: str, answer: Awaitable[T], behind: str = "") -> T:
-    """Return an answer. Raises Refused, saying who refused and why."""
-    try:
-        return await answer
-    except Refused as refusal:
-        why = refusal.remark
-        if refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            why = "it keeps no users: it runs without authenticationEnabled=true"
-        raise Refused(refusal.code, f"{who}: {why}{behind}") from refusal
+def _code(told: Recipients) -> int:
+    return EXIT_LEFT_OUT if told.without_master else 0

@@ -28,6 +28,13 @@ class Brokers:
         """Return all brokers that the name server knows. Raises Unreachable."""
         return self._loop.run(self._inner.cluster())
 
+    def masters(self, *, cluster: str | None = None) -> dict[str, str]:
+        """Return broker name -> address of all masters, or of a cluster's.
+
+        Raises NotFound where there is none, Unreachable.
+        """
+        return self._loop.run(self._inner.masters(cluster=cluster))
+
     def runtime(self, broker: str) -> dict[str, str]:
         """Return what a broker says about itself, by key. Raises UsageError, Refused, Unreachable.
 

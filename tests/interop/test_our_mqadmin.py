@@ -6,10 +6,15 @@ import contextlib
 import io
 import json
 import re
+import signal
+import subprocess
+import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from cli_harness import environment
 from interop_twins import arguments, furnish, make_twins
 from roquet.cli.app import run
 
@@ -30,7 +35,10 @@ SAME = (
     ("queryMsgByKey", "-t {topic} -k key-7-5"),
     ("queryMsgByUniqueKey", "-t {topic} -i {uid}"),
     ("queryMsgByOffset", "-t {topic} -b {broker} -i 1 -o 0"),
+    ("queryMsgByOffset", "-t {topic} -b {broker} -i 1 -o 0 -f GBK"),
+    ("queryMsgById", "-t {topic} -i {oid} -f UTF-8"),
     ("printMsg", "-t {topic} -d false"),
+    ("printMsg", "-t {topic} -d false -c GBK"),
     ("updateTopic", "-b {addr} -t Made -r 3 -w 3 -p 6"),
     ("updateTopic", "-c {cluster} -t MadeToo -r 2 -w 2 -o true"),
     ("updateTopic", "-c {cluster} -t MadeThree -r 2 -w 2 -a +message.type=FIFO"),
@@ -41,6 +49,7 @@ SAME = (
     ("updateSubGroup", "-c {cluster} -g bound_group --attributes +lite.bind.topic=Made"),
     ("consumerProgress", "-g {group}"),
     ("consumerConnection", "-g {online}"),
+    ("consumerConnection", "-g {online} -b {addr}"),
     ("producerConnection", "-g {makers} -t {topic}"),
     ("resetOffsetByTime", "-g {group} -t {topic} -s 0 -f true"),
     ("resetOffsetByTime", "-g {group} -t {topic} -s now"),
@@ -49,6 +58,7 @@ SAME = (
     ("cloneGroupOffset", "-s {group} -d made_group -t {topic} -o true"),
     ("clusterList", "-m"),
     ("updateBrokerConfig", "-b {addr} -k brokerPermission -v 6"),
+    ("updateBrokerConfig", "-c {cluster} -a true -k brokerPermission -v 6"),
     ("updateNamesrvConfig", "-k enableTopicList -v true"),
     ("updateKvConfig", "-s SPACE -k key -v value"),
     ("deleteKvConfig", "-s SPACE -k key"),
@@ -90,6 +100,12 @@ SAME = (
 )
 FIGURES_APART = (
     ("topicStatus", "-t {topic}"),
+    ("topicStatus", "-t {topic} -c {cluster}"),
+    ("consumerProgress", "-g {online} -t {topic} -s true"),
+    ("queryMsgById", "-t {topic} -i {oid} -g {online} -d {client}"),
+    ("queryMsgByUniqueKey", "-t {topic} -i {uid} -g {online} -d {client}"),
+    ("queryMsgByUniqueKey", "-t {topic} -i {uid} -s 0 -e 9223372036854775807"),
+    ("queryMsgById", "-t {topic} -i {oid} -s true"),
     ("clusterList", ""),
     ("consumerProgress", ""),
     ("brokerStatus", "-b {addr}"),
@@ -105,6 +121,7 @@ FIGURES_APART = (
     ("haStatus", "-c {cluster}"),
 )
 BODIES = re.compile(r"BODY: .*?(?=\Z|\n(?:MSGID|Consume ok|MessageQueue|The old|$))", re.DOTALL)
+TEXT = re.compile(r"^Message Body: .*?(?=^MessageTrack |^WARN)", re.DOTALL | re.MULTILINE)
 EXPORTS = (
     ("exportConfigs", "-c {cluster}", "configs.json"),
     ("exportMetadata", "-c {cluster} -t", "topic.json"),
@@ -142,9 +159,9 @@ def test_command_prints_what_javas_prints(
     given = arguments(words, twin.facts)
     java = driver.mqadmin(name, "-n", twin.namesrv, *given)
     mine = ours(twin, name, given)
-    if name == "consumeMessage":
+    if name in ("consumeMessage", "queryMsgById", "queryMsgByOffset"):
         # Bodies are bytes that a terminal may obey: ours are escaped.
-        mine, java = (BODIES.sub("BODY", it) for it in (mine, java))
+        mine, java = (TEXT.sub("BODY\n", BODIES.sub("BODY", it)) for it in (mine, java))
     assert twin.shown(mine, numbers=True) == twin.shown(java, numbers=True)
 
 
@@ -181,3 +198,23 @@ def test_command_has_the_shape_of_javas(twin: Twin, driver: Driver, name: str, w
     java = driver.mqadmin(name, "-n", twin.namesrv, *given)
     mine = ours(twin, name, given)
     assert twin.shown(mine, numbers=False) == twin.shown(java, numbers=False)
+
+
+def test_round_of_latencies_has_the_shape_of_javas(twin: Twin, driver: Driver) -> None:
+    for more in ([], ["-p", "true", "-m", "room"]):
+        given = ["-n", twin.namesrv, "-a", "3", "-c", twin.facts["cluster"], "-i", "60", *more]
+        java = driver.mqadmin_for(5.0, "clusterRT", *given)
+        mine = ours_for(5.0, "clusterRT", given, twin.folder)
+        assert java.strip()
+        assert twin.shown(mine, numbers=False) == twin.shown(java, numbers=False)
+
+
+def ours_for(limit_s: float, name: str, given: list[str], home: Path) -> str:
+    """Run a command that goes on until it is stopped; return what it printed in this time."""
+    words = [sys.executable, "-m", "roquet", "mqadmin", name, *given]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, text=True, env=environment(home)
+    ) as running:
+        time.sleep(limit_s)
+        running.send_signal(signal.SIGINT)
+        return running.communicate(timeout=60)[0]

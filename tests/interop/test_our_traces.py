@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 from typing import TYPE_CHECKING
 
 import pytest
 
 import roquet
 from interop_world import until
+from roquet.cli.app import run
 from roquet.client import TransactionState
 
 if TYPE_CHECKING:
@@ -43,6 +46,15 @@ async def _live(side: Side, topic: str, traces: str) -> tuple[str, list[str], st
     return sent.message_id, many, decided.receipt.message_id
 
 
+def ours(side: Side, message_id: str, traces: str) -> str:
+    """Return what our own tool prints of a message's trace."""
+    out = io.StringIO()
+    words = ("queryMsgTraceById", "-n", side.namesrv, "-i", message_id, "-t", traces)
+    with contextlib.redirect_stdout(out):
+        assert run(["mqadmin", *words]) == 0
+    return out.getvalue()
+
+
 @pytest.mark.parametrize("name", SIDES)
 def test_javas_tool_shows_what_we_trace(world: World, name: str) -> None:
     side = world.java if name == "java" else world.ours
@@ -58,6 +70,7 @@ def test_javas_tool_shows_what_we_trace(world: World, name: str) -> None:
     until("the traces", lambda: "SubAfter" in shown(first) or "Sub" in shown(first))
     text = shown(first)
     lines = [line.split() for line in text.splitlines()]
+    assert [line.split() for line in ours(side, first, traces).splitlines()] == lines
     (pub,) = [line for line in lines if line[:1] == ["Pub"]]
     assert "traced_shop" in pub
     assert pub[-1] == "success"

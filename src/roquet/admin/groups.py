@@ -206,14 +206,23 @@ class Groups:
             found.update(read(topics.decode_topic_list, answer)[0])
         return sorted(found)
 
-    async def connection(self, group: str) -> ConsumerConnection | None:
-        """Return how a group is connected, its members once each; None when nobody is online."""
+    async def connection(
+        self, group: str, *, broker: str | None = None
+    ) -> ConsumerConnection | None:
+        """Return how a group is connected, its members once each; None when nobody is online.
+
+        With `broker`, a name or an address, as this one alone knows.
+        """
         header = GetConsumerConnectionListRequest(consumer_group=group)
         request = command(RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
         first: ConsumerConnection | None = None
         members: dict[str, Connection] = {}
-        masters = await self._brokers.masters()
-        async for _, answer in self._brokers.each(masters, request, skip=_NOT_ONLINE):
+        asked = (
+            await self._brokers.masters()
+            if broker is None
+            else {broker: await self._brokers.address(broker)}
+        )
+        async for _, answer in self._brokers.each(asked, request, skip=_NOT_ONLINE):
             found = read(clients.ConsumerConnection.decode, answer)
             first = first or found
             members |= {it.client_id: it for it in found.connections}

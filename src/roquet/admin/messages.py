@@ -140,9 +140,14 @@ class Messages:
         """
         return await self._query(topic, key, count, (begin_ms, end_ms), by_id=False)
 
-    async def by_id(self, topic: str, unique_id: str) -> list[StoredMessage]:
-        """Return the copies of a message by the id that its producer made. Raises as `by_key`."""
-        return await self._query(topic, unique_id, _PULL_COUNT, (0, FOREVER_MS), by_id=True)
+    async def by_id(
+        self, topic: str, unique_id: str, *, begin_ms: int = 0, end_ms: int = FOREVER_MS
+    ) -> list[StoredMessage]:
+        """Return the copies of a message by the id that its producer made.
+
+        Bounds and errors are those of `by_key`.
+        """
+        return await self._query(topic, unique_id, _PULL_COUNT, (begin_ms, end_ms), by_id=True)
 
     async def at(
         self, queue: MessageQueue, offset: int, count: int = 1, *, group: str | None = None

@@ -20,7 +20,7 @@ from roquet.cli.mqadmin.run import COMMANDS
 from roquet.cli.mqadmin.shared import java_map, java_order, pretty
 from roquet.cli.mqadmin.table.absent import ABSENT
 from roquet.cli.mqadmin.table.built import BUILT
-from roquet.cli.mqadmin.table.declared import INSTEAD, MARKS, Java, parser_of
+from roquet.cli.mqadmin.table.declared import INSTEAD, MARKS, UNKNOWN, Java, parser_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -110,7 +110,7 @@ def test_every_flag_has_an_effect_or_is_refused(
             continue
         given = [f"--{name}"] if "-" in flag else [f"--{name}=true"]
         assert run(["mqadmin", command.name, *required(command, "x"), *given]) == 2
-        assert f"--{name} is not here yet" in capsys.readouterr().err
+        assert f"--{name} is not here; {UNKNOWN[name]}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", BUILT, ids=lambda it: it.name)
@@ -212,6 +212,43 @@ def test_commands_at_work(shell: Shell) -> None:
     mqadmin(shell, "deleteSubGroup", "-c", cluster, "-g", "g")
     mqadmin(shell, "deleteTopic", "-c", cluster, "-t", "Made")
     assert "Made" not in mqadmin(shell, "topicList").split()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("mqadmin", "brokerStatus", "-b", "{ns}"),
+        ("mqadmin", "producer", "-b", "{ns}"),
+        ("mqadmin", "brokerConsumeStats", "-b", "{ns}"),
+        ("mqadmin", "listUser", "-b", "{ns}"),
+        ("mqadmin", "copyUser", "-f", "{ns}", "-t", "{broker}"),
+        ("broker", "config", "get", "{ns}"),
+    ],
+    ids=lambda it: it[1],
+)
+def test_name_server_in_place_of_a_broker_is_told(shell: Shell, words: tuple[str, ...]) -> None:
+    (row,) = shell.rows("broker", "ls")
+    shell(*(it.format(ns=shell.address, broker=row["address"]) for it in words))
+    assert (shell.code, f"{shell.address} is a name server" in shell.err) == (2, True), shell.err
+    assert shell.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topicList",),
+        ("getNamesrvConfig",),
+        ("updateKvConfig", "-s", "a", "-k", "b", "-v", "c"),
+        ("wipeWritePerm", "-b", "x"),
+    ],
+    ids=lambda it: it[0],
+)
+def test_broker_in_place_of_a_name_server_is_told(shell: Shell, words: tuple[str, ...]) -> None:
+    (row,) = shell.rows("broker", "ls")
+    wrong = Shell(row["address"])
+    wrong("mqadmin", *words)
+    text = f"--namesrv: {row['address']} does not answer as a name server does; is it a broker?"
+    assert (wrong.code, text in wrong.err) == (2, True), wrong.err
 
 
 def test_attributes_of_topics_and_groups_come_and_go(shell: Shell) -> None:

@@ -9,7 +9,7 @@ from roquet.base.clock import SystemClock
 from roquet.base.errors import NotFound, RoquetError, Unreachable, UsageError
 from roquet.cli import output
 from roquet.cli.exits import EXIT_LEFT_OUT
-from roquet.cli.mqadmin.shared import java_time, number, targets, truth
+from roquet.cli.mqadmin.shared import addresses_in, java_time, number, targets, truth
 
 if TYPE_CHECKING:
     import argparse
@@ -22,7 +22,17 @@ _HOUR_MS = 3_600_000
 
 
 async def cluster_list(admin: Admin, options: argparse.Namespace) -> int:
-    """List clusters and brokers, with -m their totals."""
+    """List clusters and brokers, with -m their totals; with -i again and again."""
+    every_s = None if options.interval is None else number(options.interval, "-i", 1)
+    while True:
+        code = await _clusters(admin, options)
+        if every_s is None:
+            return code
+        output.flush()
+        await SystemClock().sleep(max(1, every_s))
+
+
+async def _clusters(admin: Admin, options: argparse.Namespace) -> int:
     known = (await admin.brokers.cluster()).brokers
     if options.clusterName is not None and not any(
         it.cluster == options.clusterName for it in known.values()
@@ -147,8 +157,10 @@ def settings(address: str, found: Mapping[str, str]) -> None:
 
 
 async def update_broker_config(admin: Admin, options: argparse.Namespace) -> int:
-    """Change one setting of brokers."""
-    for address in (await targets(admin, options)).values():
+    """Change one setting of brokers; with -a and -c of slaves, too."""
+    everyone = options.updateAllBroker is not None and options.brokerAddr is None
+    chosen = (await targets(admin, options)).values()
+    for address in await addresses_in(admin, options.clusterName) if everyone else chosen:
         await admin.brokers.set_config(address, {options.key.strip(): options.value.strip()})
         output.line(f"update broker config success, {address}")
     return 0

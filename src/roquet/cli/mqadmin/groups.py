@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.base.clock import SystemClock
-from roquet.base.errors import Refused, UsageError
+from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.cli import output
 from roquet.cli.mqadmin.shared import (
     attribute_changes,
@@ -27,10 +27,13 @@ from roquet.protocol.versions import describe
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
     from roquet.admin import Admin
     from roquet.model.group import RetryPolicy
+    from roquet.model.queue import MessageQueue
     from roquet.protocol.bodies.clients import Connection, ConsumerConnection
+    from roquet.protocol.bodies.stats import ConsumeOffset
 
 
 async def update_sub_group(admin: Admin, options: argparse.Namespace) -> int:
@@ -88,7 +91,8 @@ async def delete_sub_group(admin: Admin, options: argparse.Namespace) -> int:
 
 async def consumer_connection(admin: Admin, options: argparse.Namespace) -> int:
     """Print the members of a group, and what they are subscribed to."""
-    online = await admin.groups.connection(options.consumerGroup)
+    broker = None if options.brokerAddr is None else options.brokerAddr.strip()
+    online = await admin.groups.connection(options.consumerGroup, broker=broker)
     if online is None:
         text = f"Not found the consumer group connection: {options.consumerGroup[:80]}"
         raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, text)
@@ -136,39 +140,57 @@ async def consumer_progress(admin: Admin, options: argparse.Namespace) -> int:
     """Print how far a group is in each queue, or a line for each group."""
     if options.groupName is None:
         return await _all_progress(admin)
-    if truth(options.showClientIP, default=False):
-        raise UsageError("-s is not here yet; RocketMQ's own mqadmin has it")
     offsets, tps = await admin.groups.progress(options.groupName.strip(), options.topicName)
     if not offsets and options.topicName is None and not await admin.groups.get(options.groupName):
         text = f"there is no group {options.groupName[:80]}"
         raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text)
-    widths = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20} {:<20}{}"
-    output.line(
-        widths.format(
-            "#Topic",
-            "#Broker Name",
-            "#QID",
-            "#Broker Offset",
-            "#Consumer Offset",
-            "#Diff",
-            "#Inflight",
-            "#LastTime",
-        )
-    )
+    owners = None
+    if truth(options.showClientIP, default=False):
+        owners = await _owners(admin, options.groupName.strip())
+    lag, flying = _print_progress(offsets, owners)
+    output.line("")
+    output.line(f"Consume TPS: {tps:.2f}")
+    output.line(f"Consume Diff Total: {lag}")
+    output.line(f"Consume Inflight Total: {flying}")
+    return 0
+
+
+def _print_progress(
+    offsets: Mapping[MessageQueue, ConsumeOffset], owners: Mapping[MessageQueue, str] | None
+) -> tuple[int, int]:
+    """Print a line for each queue; return the lag, and how many are in flight, of all."""
+    place_widths = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  "
+    end = "{:<20} {:<20}{}" if owners is None else "{:<20} {:<20} {:<20}{}"
+    widths = place_widths + end
+    head = ("#Topic", "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset")
+    client = () if owners is None else ("#Client IP",)
+    output.line(widths.format(*head, *client, "#Diff", "#Inflight", "#LastTime"))
+    if owners is not None:
+        widths = widths.removesuffix("{}") + " {}"
     lag = flying = 0
     for queue, at in offsets.items():
         diff, inflight = at.broker_offset - at.consumer_offset, at.pull_offset - at.consumer_offset
         lag, flying = lag + diff, flying + max(0, inflight)
         last = java_time(at.last_timestamp, millis=False) if at.last_timestamp > 0 else "N/A"
         place = (queue.topic[:64], queue.broker_name[:32], queue.queue_id)
-        output.line(
-            widths.format(*place, at.broker_offset, at.consumer_offset, diff, inflight, last)
-        )
-    output.line("")
-    output.line(f"Consume TPS: {tps:.2f}")
-    output.line(f"Consume Diff Total: {lag}")
-    output.line(f"Consume Inflight Total: {flying}")
-    return 0
+        bounds = (at.broker_offset, at.consumer_offset)
+        client = () if owners is None else (owners.get(queue, "N/A"),)
+        output.line(widths.format(*place, *bounds, *client, diff, inflight, last))
+    return lag, flying
+
+
+async def _owners(admin: Admin, group: str) -> dict[MessageQueue, str]:
+    """Return the host of the member that has each queue, as its client id says."""
+    online = await admin.groups.connection(group)
+    found: dict[MessageQueue, str] = {}
+    for it in () if online is None else online.connections:
+        try:
+            info = await admin.groups.running_info(group, it.client_id)
+        except (Refused, Unreachable, OutcomeUnknown) as error:
+            output.error(f"{it.client_id}: {error}")
+            continue
+        found |= dict.fromkeys(info.queues, output.plain(it.client_id.partition("@")[0]))
+    return found
 
 
 async def _all_progress(admin: Admin) -> int:

@@ -108,7 +108,7 @@ def _judge(infos: Mapping[str, RunningInfo]) -> None:
 def _agree(infos: Mapping[str, RunningInfo]) -> bool:
     first = infos[min(infos)]
     age_ms = SystemClock().now_ms() - int(first.properties.get(_STARTED) or 0)
-    if not _is_push(first) or age_ms <= _SETTLED_MS:
+    if not is_push(first) or age_ms <= _SETTLED_MS:
         return True
     wanted = [
         {(str(it.get("topic")), str(it.get("subString"))) for it in info.subscriptions}
@@ -117,13 +117,14 @@ def _agree(infos: Mapping[str, RunningInfo]) -> bool:
     return all(it == wanted[0] for it in wanted)
 
 
-def _is_push(info: RunningInfo) -> bool:
+def is_push(info: RunningInfo) -> bool:
+    """Tell whether a member is pushed its messages."""
     return info.properties.get(_TYPE, "").endswith("PASSIVELY")
 
 
 def _stuck(client_id: str, info: RunningInfo) -> list[str]:
     """Return a line for each queue that a member does not get on with."""
-    if not _is_push(info):
+    if not is_push(info):
         return []
     now = SystemClock().now_ms()
     ordered = info.properties.get("PROP_CONSUMEORDERLY", "").lower() == "true"

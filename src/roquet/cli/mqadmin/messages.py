@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused, UsageError
 from roquet.cli import output
+from roquet.cli.mqadmin.members import is_push
 from roquet.cli.mqadmin.shared import (
+    charset,
+    java_bool,
     java_map,
     java_order,
     java_time,
     moment,
     number,
     queue_text,
+    text_of,
     truth,
 )
 from roquet.model.queue import MessageQueue
@@ -35,10 +39,42 @@ _HOUR_MS = 3_600_000
 
 
 async def query_msg_by_id(admin: Admin, options: argparse.Namespace) -> int:
-    """Print messages by their offset ids."""
-    for name in options.msgId.split(","):
-        await _details(admin, await admin.messages.by_offset_id(name.strip()))
+    """Print messages by their offset ids, send them again, or have one member consume them."""
+    names = [name.strip() for name in options.msgId.split(",") if name.strip()]
+    if options.consumerGroup is not None and options.clientId is not None:
+        for name in names:
+            await _push(admin, options, await admin.messages.by_offset_id(name))
+        return 0
+    if options.sendMessage is not None:
+        for name in names if truth(options.sendMessage, default=False) else ():
+            message = await admin.messages.by_offset_id(name)
+            again = await admin.messages.send_again(message)
+            output.line(
+                f"prepare resend msg. originalMsgId={name}"
+                f"SendResult [sendStatus=SEND_OK, msgId={message.unique_key or message.msg_id},"
+                f" offsetMsgId={again.offset_id}, messageQueue={queue_text(again.queue)},"
+                f" queueOffset={again.queue_offset}, recallHandle=null]"
+            )
+        return 0
+    as_text = None if options.bodyFormat is None else charset(options.bodyFormat, "-f")
+    for name in names:
+        await _details(admin, await admin.messages.by_offset_id(name), as_text=as_text)
     return 0
+
+
+async def _push(admin: Admin, options: argparse.Namespace, message: StoredMessage) -> None:
+    """Have one member of a group consume a message now; print what it says."""
+    group, client = options.consumerGroup.strip(), options.clientId.strip()
+    info = await admin.groups.running_info(group, client)
+    if not is_push(info):
+        raise UsageError(f"this {client[:80]} client is not push consumer, not support direct push")
+    said = await admin.messages.consume_directly(group, client, message)
+    output.line(
+        f"ConsumeMessageDirectlyResult [order={java_bool(said.order)},"
+        f" autoCommit={java_bool(said.auto_commit)}, consumeResult={output.plain(said.result)},"
+        f" remark={'null' if said.remark is None else output.plain(said.remark)},"
+        f" spentTimeMills={said.spent_ms}]"
+    )
 
 
 async def query_msg_by_offset(admin: Admin, options: argparse.Namespace) -> int:
@@ -50,15 +86,25 @@ async def query_msg_by_offset(admin: Admin, options: argparse.Namespace) -> int:
     bounds = (await admin.topics.offsets(options.topic))[queue]
     places = {"MIN_OFFSET": str(bounds.min_offset), "MAX_OFFSET": str(bounds.max_offset)}
     carried = {**found[0].properties, **places}
-    await _details(admin, dataclasses.replace(found[0], properties=carried))
+    as_text = None if options.bodyFormat is None else charset(options.bodyFormat, "-f")
+    message = dataclasses.replace(found[0], properties=carried)
+    await _details(admin, message, as_text=as_text)
     return 0
 
 
 async def query_msg_by_unique_key(admin: Admin, options: argparse.Namespace) -> int:
-    """Print messages by the id that the producer made."""
-    found = await admin.messages.by_id(options.topic, options.msgId)
+    """Print messages by the id that the producer made, or have one member consume one."""
+    found = await admin.messages.by_id(
+        options.topic,
+        options.msgId,
+        begin_ms=number(options.startTime, "-s", 0),
+        end_ms=number(options.endTime, "-e", 2**63 - 1),
+    )
     if not found:
         raise Refused(ResponseCode.QUERY_NOT_FOUND, f"{options.topic} has no {options.msgId[:80]}")
+    if options.consumerGroup is not None and options.clientId is not None:
+        await _push(admin, options, found[0])
+        return 0
     for message in found if options.showAll else found[:1]:
         await _details(admin, message, is_by_id=True)
     return 0
@@ -92,7 +138,7 @@ async def query_msg_by_key(admin: Admin, options: argparse.Namespace) -> int:
 async def print_msg(admin: Admin, options: argparse.Namespace) -> int:
     """Print the messages of a topic, queue by queue."""
     wanted = tags.subscribe(options.topic, options.subExpression)
-    bodies = truth(options.printBody, default=True)
+    bodies = charset(options.charsetName, "-c") if truth(options.printBody, default=True) else None
     begin = moment(options.beginTimestamp, "-b", 0)
     end = moment(options.endTimestamp, "-e", 2**63 - 1)
     starts = await admin.topics.offsets_at(options.topic, begin) if begin else {}
@@ -107,14 +153,17 @@ async def print_msg(admin: Admin, options: argparse.Namespace) -> int:
     return 0
 
 
-def message_line(message: StoredMessage, bounds: Mapping[str, str], *, bodies: bool) -> str:
-    """Return a message as the tool prints it in one line; `bounds`: what a pull adds to it."""
+def message_line(message: StoredMessage, bounds: Mapping[str, str], *, bodies: str | None) -> str:
+    """Return a message as the tool prints it in one line.
+
+    `bounds`: what a pull adds to it; `bodies`: the character set of bodies, None to leave them out.
+    """
     name = message.unique_key or message.msg_id
     octets = ", ".join(str(it - 256 if it > 127 else it) for it in message.body)
     transaction = message.properties.get("__transactionId__", "null")
     carried = {**message.properties, **bounds}
     properties = output.plain(java_map(carried, _PROPERTIES_CAPACITY))
-    shown = output.plain(message.body.decode(errors="replace")) if bodies else "NOT PRINT BODY"
+    shown = "NOT PRINT BODY" if bodies is None else text_of(message.body, bodies)
     return (
         f"MSGID: {name} MessageExt [brokerName={message.broker_name},"
         f" queueId={message.queue_id}, storeSize={message.store_size},"
@@ -130,7 +179,9 @@ def message_line(message: StoredMessage, bounds: Mapping[str, str], *, bodies: b
     )
 
 
-async def _details(admin: Admin, message: StoredMessage, *, is_by_id: bool = False) -> None:
+async def _details(
+    admin: Admin, message: StoredMessage, *, is_by_id: bool = False, as_text: str | None = None
+) -> None:
     file = _body_file(message)
     rows = [
         *([] if is_by_id else [("OffsetID", message.msg_id)]),
@@ -151,6 +202,8 @@ async def _details(admin: Admin, message: StoredMessage, *, is_by_id: bool = Fal
     ]
     for name, value in rows:
         output.line(f"{name + ':':<20} {output.plain(str(value))}")
+    if as_text is not None:
+        output.line(f"{'Message Body:':<20} {text_of(message.body, as_text)}")
     tracks = await _tracks(admin, message)
     output.line("")
     output.line(("" if is_by_id else "\n").join(tracks) if tracks else "\nWARN: No Consumer")

@@ -10,6 +10,7 @@ from roquet.base.errors import NotFound, Refused, UsageError
 from roquet.cli import output
 from roquet.cli.mqadmin.messages import message_line
 from roquet.cli.mqadmin.shared import (
+    charset,
     java_bool,
     java_time,
     moment,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from roquet.protocol.messages.trace_lines import Event
 
 _AT_ONCE = 32
-_CHARSETS = ("UTF-8", "UTF8")
 _END = "=" * 38
 
 
@@ -43,14 +43,14 @@ _END = "=" * 38
 
 async def print_msg_by_queue(admin: Admin, options: argparse.Namespace) -> int:
     """Print the messages of one queue, with -f how many have each tag."""
-    if (options.charsetName or "UTF-8").upper() not in _CHARSETS:
-        raise UsageError("-c: only UTF-8 is here; RocketMQ's own mqadmin has others")
     wanted = tags.subscribe(options.topic, options.subExpression)
     queue = MessageQueue(options.topic, options.brokerName, number(options.queueId, "-i", 0))
     bounds = await _bounds(admin, queue)
     begin, end = await _span(admin, queue, bounds, options)
     counts = collections.Counter[str]()
-    shown, bodies = (truth(it, default=False) for it in (options.print_msg, options.printBody))
+    shown = truth(options.print_msg, default=False)
+    as_text = charset(options.charsetName, "-c")
+    bodies = as_text if truth(options.printBody, default=False) else None
     async for found in _batches(admin, queue, begin, end):
         for message in found:
             if not wanted.takes_tag(message.tag):
@@ -124,7 +124,7 @@ async def _consume(
     async for found in _batches(admin, queue, begin, end + 1, group):
         output.line("Consume ok")
         for message in found:
-            output.line(message_line(message, _added(bounds), bodies=True))
+            output.line(message_line(message, _added(bounds), bodies="utf-8"))
         at = found[-1].queue_offset + 1
     if at <= end:
         output.line(f"{queue_text(queue)} print msg finished. status=NO_NEW_MSG, offset={at}")

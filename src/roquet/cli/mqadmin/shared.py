@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from datetime import datetime
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from roquet.base.errors import NotFound, UsageError
+from roquet.cli import output
 from roquet.protocol.java_hash import java_hash
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from roquet.admin import Admin
     from roquet.model.queue import MessageQueue
 
+_DIGITS_MAX, _LONG_MAX = 19, 2**63 - 1
 _FILE_MAX = 16 * 1024 * 1024
 
 
@@ -32,18 +35,44 @@ async def targets(admin: Admin, options: argparse.Namespace) -> dict[str, str]:
         for name, data in known.items():
             if asked in data.addresses.values():
                 return {name: asked}
-        raise NotFound(f"no broker at {asked[:80]} is registered")
+        if asked in admin.name_servers.addresses:
+            raise UsageError(f"-b {asked} is a name server: the address of a broker is wanted")
+        raise NotFound(f"no broker at {asked[:80]} is registered; try: roquet broker ls")
     cluster = getattr(options, "clusterName", None) or getattr(options, "cluster", None)
     if cluster is None:
         raise UsageError("give -b or -c")
-    found = {
-        name: data.master
-        for name, data in sorted(known.items())
-        if data.cluster == cluster and data.master is not None
-    }
+    return dict(sorted((await admin.brokers.masters(cluster=cluster)).items()))
+
+
+async def addresses_in(admin: Admin, cluster: str) -> list[str]:
+    """Return the addresses of all brokers of a cluster, masters before their slaves.
+
+    Raises NotFound.
+    """
+    known = (await admin.brokers.cluster()).brokers
+    found = [
+        address
+        for _, data in sorted(known.items())
+        if data.cluster == cluster
+        for _, address in sorted(data.addresses.items())
+    ]
     if not found:
-        raise NotFound(f"there is no master in the cluster {cluster[:80]!r}")
+        raise NotFound(f"there is no broker in the cluster {cluster[:80]!r}")
     return found
+
+
+def charset(text: str | None, flag: str) -> str:
+    """Return the name of a character set, UTF-8 when none is given. Raises UsageError."""
+    name = "UTF-8" if text is None else text.strip()
+    try:
+        return codecs.lookup(name).name
+    except (LookupError, ValueError):
+        raise UsageError(f"{flag} {name[:40]!r} is no character set, as UTF-8 or GBK") from None
+
+
+def text_of(body: bytes, name: str) -> str:
+    """Return a body as text for a terminal, in a character set."""
+    return output.plain(body.decode(name, errors="replace"))
 
 
 def listed(file: str, table: str) -> list[dict[str, Any]]:
@@ -74,7 +103,8 @@ def number(text: str | None, flag: str, default: int) -> int:
     if text is None:
         return default
     digits = text.strip().removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX
+    if not is_number or not -_LONG_MAX <= int(text) <= _LONG_MAX:
         raise UsageError(f"{flag} {text[:40]!r} is no whole number")
     return int(text)
 

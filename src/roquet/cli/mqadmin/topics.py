@@ -24,8 +24,10 @@ from roquet.cli.mqadmin.shared import (
     truth,
 )
 from roquet.model.attributes import MESSAGE_TYPE
+from roquet.model.queue import MessageQueue
 from roquet.model.topic import TopicConfig, perm_text
 from roquet.protocol import names
+from roquet.protocol.bodies.stats import TopicOffset
 from roquet.protocol.bodies.topics import topic_of
 from roquet.protocol.fastjson import JsonError
 
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from roquet.admin import Admin
-    from roquet.model.queue import MessageQueue
 
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 
@@ -118,7 +119,14 @@ async def topic_route(admin: Admin, options: argparse.Namespace) -> int:
 
 async def topic_status(admin: Admin, options: argparse.Namespace) -> int:
     """Print the bounds of each queue."""
-    offsets, put_tps = await admin.topics.stats(options.topic)
+    if options.cluster is None:
+        offsets, put_tps = await admin.topics.stats(options.topic)
+    else:
+        # As the tool does, each master of the cluster is asked, and the rate is left out.
+        put_tps, found = 0.0, dict[MessageQueue, TopicOffset]()
+        for name in await admin.brokers.masters(cluster=options.cluster.strip()):
+            found |= await admin.topics.offsets_on(options.topic, name)
+        offsets = dict(sorted(found.items()))
     widths = "{:<32}  {:<4}  {:<20}  {:<20}    {}"
     output.line(
         widths.format("#Broker Name", "#QID", "#Min Offset", "#Max Offset", "#Last Updated")

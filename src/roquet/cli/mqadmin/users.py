@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.admin import PolicyEntry, PolicyInfo, UserInfo
-from roquet.base.errors import NotFound
 from roquet.cli import output
-from roquet.cli.mqadmin.shared import targets
+from roquet.cli.mqadmin.shared import addresses_in, targets
 
 if TYPE_CHECKING:
     import argparse
@@ -53,7 +52,7 @@ async def delete_user(admin: Admin, options: argparse.Namespace) -> int:
 
 async def get_user(admin: Admin, options: argparse.Namespace) -> int:
     """Print a user, of the first broker that has it."""
-    for address in (await targets(admin, options)).values():
+    for address in (await _targets(admin, options)).values():
         found = await admin.users.get(address, _trimmed(options.username) or "")
         if found is not None:
             _print_users([found])
@@ -63,7 +62,7 @@ async def get_user(admin: Admin, options: argparse.Namespace) -> int:
 
 async def list_user(admin: Admin, options: argparse.Namespace) -> int:
     """Print the users of the first broker that has some."""
-    for address in (await targets(admin, options)).values():
+    for address in (await _targets(admin, options)).values():
         found = await admin.users.list_of(address, _trimmed(options.filter))
         if found:
             _print_users(found)
@@ -118,7 +117,7 @@ async def delete_acl(admin: Admin, options: argparse.Namespace) -> int:
 
 async def get_acl(admin: Admin, options: argparse.Namespace) -> int:
     """Print the policies of a subject, as each broker that has some has them."""
-    for address in (await targets(admin, options)).values():
+    for address in (await _targets(admin, options)).values():
         found = await admin.users.policies(address, _trimmed(options.subject) or "")
         if found is not None:
             _print_policies([found])
@@ -128,7 +127,7 @@ async def get_acl(admin: Admin, options: argparse.Namespace) -> int:
 async def list_acl(admin: Admin, options: argparse.Namespace) -> int:
     """Print policies, as each broker that has some has them."""
     subject, resource = _trimmed(options.subject), _trimmed(options.resource)
-    for address in (await targets(admin, options)).values():
+    for address in (await _targets(admin, options)).values():
         found = await admin.users.list_policies(address, subject, resource)
         if found:
             _print_policies(found)
@@ -153,21 +152,20 @@ async def copy_acl(admin: Admin, options: argparse.Namespace) -> int:
     return 0
 
 
+async def _targets(admin: Admin, options: argparse.Namespace) -> dict[str, str]:
+    """Return name -> address of `-b`, which may be a name server's, or of a cluster's masters."""
+    asked = options.brokerAddr
+    if asked in admin.name_servers.addresses:  # it may have users of its own
+        return {asked: asked}
+    return await targets(admin, options)
+
+
 async def _told(admin: Admin, options: argparse.Namespace) -> list[str]:
     """Return the addresses that a change goes to: `-b`, or all of a cluster, slaves as well."""
-    chosen = await targets(admin, options)
+    chosen = await _targets(admin, options)
     if options.clusterName is None:
         return [*chosen.values()]
-    known = (await admin.brokers.cluster()).brokers
-    found = [
-        address
-        for _, data in sorted(known.items())
-        if data.cluster == options.clusterName
-        for _, address in sorted(data.addresses.items())
-    ]
-    if not found:
-        raise NotFound(f"there is no broker in the cluster {options.clusterName[:80]!r}")
-    return found
+    return await addresses_in(admin, options.clusterName)
 
 
 def _policies(options: argparse.Namespace) -> PolicyInfo:

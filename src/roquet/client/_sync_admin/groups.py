@@ -101,9 +101,12 @@ class Groups:
         """Return the topics in which a group has offsets, in order."""
         return self._loop.run(self._inner.topics(group))
 
-    def connection(self, group: str) -> ConsumerConnection | None:
-        """Return how a group is connected, its members once each; None when nobody is online."""
-        return self._loop.run(self._inner.connection(group))
+    def connection(self, group: str, *, broker: str | None = None) -> ConsumerConnection | None:
+        """Return how a group is connected, its members once each; None when nobody is online.
+
+        With `broker`, a name or an address, as this one alone knows.
+        """
+        return self._loop.run(self._inner.connection(group, broker=broker))
 
     def committed(self, broker: str) -> Mapping[str, Mapping[int, int]]:
         """Return what all groups have committed on a broker: `topic@group` -> queue id -> offset.

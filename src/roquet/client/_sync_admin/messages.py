@@ -46,9 +46,14 @@ class Messages:
             self._inner.by_key(topic, key, count=count, begin_ms=begin_ms, end_ms=end_ms)
         )
 
-    def by_id(self, topic: str, unique_id: str) -> list[StoredMessage]:
-        """Return the copies of a message by the id that its producer made. Raises as `by_key`."""
-        return self._loop.run(self._inner.by_id(topic, unique_id))
+    def by_id(
+        self, topic: str, unique_id: str, *, begin_ms: int = 0, end_ms: int = FOREVER_MS
+    ) -> list[StoredMessage]:
+        """Return the copies of a message by the id that its producer made.
+
+        Bounds and errors are those of `by_key`.
+        """
+        return self._loop.run(self._inner.by_id(topic, unique_id, begin_ms=begin_ms, end_ms=end_ms))
 
     def at(
         self, queue: MessageQueue, offset: int, count: int = 1, *, group: str | None = None

@@ -37,7 +37,7 @@ BUILT: tuple[Java, ...] = (
     Java(
         "updateBrokerConfig",
         "Changes one runtime property of a broker and persists it",
-        "b:brokerAddr c:clusterName a:updateAllBroker~ k:key! v:value!",
+        "b:brokerAddr c:clusterName a:updateAllBroker k:key! v:value!",
         work="brokers:update_broker_config",
     ),
     Java(
@@ -55,7 +55,7 @@ BUILT: tuple[Java, ...] = (
     Java(
         "topicStatus",
         "Prints min and max offset and last store time for each queue of a topic",
-        "t:topic! c:cluster~",
+        "t:topic! c:cluster",
         work="topics:topic_status",
     ),
     Java(
@@ -74,8 +74,8 @@ BUILT: tuple[Java, ...] = (
     Java(
         "queryMsgById",
         "Looks up messages by offset message id; can also resend them or push them to one client",
-        "t:topic! i:msgId! g:consumerGroup~ d:clientId~ s:sendMessage~ u:unitName~ "
-        "f:bodyFormat~ c:cluster~",
+        "t:topic! i:msgId! g:consumerGroup d:clientId s:sendMessage u:unitName~ "
+        "f:bodyFormat c:cluster~",
         work="messages:query_msg_by_id",
     ),
     Java(
@@ -88,20 +88,19 @@ BUILT: tuple[Java, ...] = (
     Java(
         "queryMsgByUniqueKey",
         "Searches for messages by the client generated unique id; can push to one client",
-        "i:msgId! g:consumerGroup~ d:clientId~ t:topic! a:showAll- c:cluster~ s:startTime~ "
-        "e:endTime~",
+        "i:msgId! g:consumerGroup d:clientId t:topic! a:showAll- c:cluster~ s:startTime e:endTime",
         work="messages:query_msg_by_unique_key",
     ),
     Java(
         "queryMsgByOffset",
         "Reads one message at a queue offset",
-        "t:topic! b:brokerName! i:queueId! o:offset! f:bodyFormat~",
+        "t:topic! b:brokerName! i:queueId! o:offset! f:bodyFormat",
         work="messages:query_msg_by_offset",
     ),
     Java(
         "printMsg",
         "Dumps the messages of all queues of a topic within a time range",
-        "t:topic! c:charsetName~ s:subExpression b:beginTimestamp e:endTimestamp "
+        "t:topic! c:charsetName s:subExpression b:beginTimestamp e:endTimestamp "
         "d:printBody l:lmqParentTopic~",
         work="messages:print_msg",
     ),
@@ -114,7 +113,7 @@ BUILT: tuple[Java, ...] = (
     Java(
         "consumerConnection",
         "Lists connected clients, subscriptions and modes of a consumer group",
-        "g:consumerGroup! b:brokerAddr~",
+        "g:consumerGroup! b:brokerAddr",
         work="groups:consumer_connection",
     ),
     Java(
@@ -132,7 +131,7 @@ BUILT: tuple[Java, ...] = (
     Java(
         "clusterList",
         "Lists clusters, brokers, versions, rates and storage hints",
-        "m:moreStats- i:interval~ c:clusterName",
+        "m:moreStats- i:interval c:clusterName",
         work="brokers:cluster_list",
     ),
     Java(

@@ -28,6 +28,16 @@ INSTEAD = {
     "monitor that writes into log files": "try roquet top, or alerts: roquet console --alerts FILE",
 }
 """What is lacking -> what to type."""
+_BY_CLUSTER = "the route of the topic says which brokers are asked"
+UNKNOWN = {
+    "groupRetryPolicy": "try: roquet group alter, and -r for how often",
+    "unitName": "units of name servers are not known",
+    "cluster": _BY_CLUSTER,
+    "lastKey": "narrow the search by -b and -e",
+    "lmqParentTopic": "light queues are shown by: roquet mqadmin getLiteTopicInfo",
+    "cplus": "clients of every language are moved",
+}
+"""A flag that is refused, by its long name -> why, or what to type."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,9 +68,7 @@ class Java:
         for declared in self.flags.split():
             name = declared.partition(":")[2].rstrip(MARKS)
             if "~" in declared and getattr(options, name) not in (None, False):
-                raise UsageError(
-                    f"mqadmin {self.name}: --{name} is not here yet; RocketMQ's own mqadmin has it"
-                )
+                raise UsageError(f"mqadmin {self.name}: --{name} is not here; {UNKNOWN[name]}")
 
     def refusal(self) -> str:
         """Return why there is no work."""
@@ -104,7 +112,7 @@ def parser_of(command: Java) -> argparse.ArgumentParser:
         words = [f"-{short}", f"--{name}"] if short else [f"--{name}"]
         to = next((group for names, group in groups if name in names), parser)
         marks = rest.removeprefix(name)
-        about = "not here yet" if "~" in marks else None
+        about = "not here" if "~" in marks else None
         if "-" in marks:
             to.add_argument(*words, dest=name, action="store_true", help=about)
         else:

@@ -37,6 +37,7 @@ PAGES = (
     "/producers",
     "/alerts",
     "/accounts",
+    "/policies",
     "/people",
     "/audit",
 )

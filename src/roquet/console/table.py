@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from roquet.console.config import Role
 from roquet.console.declared import Action, Field, View
-from roquet.console.views import access, alerts, groups, messages, overview, servers, topics
+from roquet.console.views import (
+    access,
+    alerts,
+    groups,
+    messages,
+    overview,
+    policies,
+    servers,
+    topics,
+)
 from roquet.console.views.paging import FILTER, PAGE
 from roquet.protocol.names import TRACE_TOPIC
 
@@ -215,6 +224,7 @@ VIEWS = (
         show=access.accounts,
         template="people/accounts.html",
     ),
+    policies.VIEW,
     View(
         path="/people",
         title="Who is signed in",
@@ -453,6 +463,7 @@ ACTIONS = (
         do=access.delete_account,
         fields=(Field(name="user", about="its access key", required=True), _CONFIRM),
     ),
+    *policies.ACTIONS,
     Action(
         path="/people/invite",
         title="Make a one-time token",

@@ -1,0 +1,153 @@
+"""Policies of access control 2.0: what users may do, on every broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from roquet.admin import PolicyEntry, PolicyInfo
+from roquet.admin.users import LOSES_IT, asked, tell_all
+from roquet.auth import words
+from roquet.base.errors import RoquetError, UsageError
+from roquet.console.config import Role
+from roquet.console.context import each
+from roquet.console.declared import Action, Done, Field, View
+
+if TYPE_CHECKING:
+    from roquet.admin.users import Recipients
+    from roquet.console.context import Context
+    from roquet.console.declared import Data
+
+_PAGE = "/policies"
+_SUBJECT = "User:"
+DECISIONS = ("Allow", "Deny")
+KINDS = ("Custom", "Default")
+
+
+async def policies(context: Context, _: Data) -> Data:
+    """List the users that brokers keep, and the entries of their policies."""
+    admin = context.admin
+    masters = await admin.brokers.masters()
+    users = await each(asked(name, admin.users.list_of(at)) for name, at in masters.items())
+    found = await each(asked(name, admin.users.list_policies(at)) for name, at in masters.items())
+    rows: list[dict[str, Any]] = []
+    people: list[dict[str, Any]] = []
+    off: list[str] = []
+    for name, there, entries in zip(masters, users, found, strict=True):
+        wrong = next((it for it in (there, entries) if isinstance(it, RoquetError)), None)
+        if wrong is not None or isinstance(there, RoquetError) or isinstance(entries, RoquetError):
+            off.append(str(wrong))
+            continue
+        people += [
+            {"broker": name, "user": it.name, "type": it.kind, "status": it.status} for it in there
+        ]
+        rows += [
+            {
+                "broker": name,
+                "user": of.subject.removeprefix(_SUBJECT),
+                "resource": it.resource,
+                "actions": list(it.actions),
+                "decision": it.decision,
+                "sources": list(it.sources),
+                "policy": it.policy or KINDS[0],
+            }
+            for of in entries
+            for it in of.entries
+        ]
+    most = context.limits.rows
+    return {
+        "rows": rows[:most],
+        "count": len(rows),
+        "users": people[:most],
+        "user_count": len(people),
+        "off": off,
+        "actions": list(words.ACTIONS),
+        "decisions": list(DECISIONS),
+        "kinds": list(KINDS),
+    }
+
+
+async def put_policy(context: Context, given: Data) -> Done:
+    """Add an entry to a user's policy on every broker, or change the one about the resource."""
+    actions, sources = _listed(given["actions"]), _listed(given["sources"])
+    if not actions:
+        raise UsageError("actions is empty: it should look like Pub,Sub")
+    words.check([given["resource"]], actions, sources)
+    entry = PolicyEntry(
+        resource=given["resource"],
+        actions=actions,
+        decision=given["decision"],
+        sources=sources,
+        policy=given["policy"],
+    )
+    about = PolicyInfo(subject=_SUBJECT + given["user"], entries=(entry,))
+    told = await context.admin.users.recipients()
+    await tell_all(told.brokers, lambda address: context.admin.users.add_policies(address, about))
+    what = f"{given['user']}: {entry.decision} {','.join(actions)} on {entry.resource}"
+    return _done(what, told)
+
+
+async def delete_policy(context: Context, given: Data) -> Done:
+    """Take the Custom entry about a resource from a user; without a resource, all policies."""
+    resource = given["resource"]
+    if resource is not None:
+        words.check([resource], (), ())
+    elif given["confirm"] != given["user"]:
+        raise UsageError("the name that was typed is not the user's: nothing is deleted")
+    subject = _SUBJECT + given["user"]
+    told = await context.admin.users.recipients()
+    await tell_all(
+        told.brokers,
+        lambda address: context.admin.users.delete_policies(address, subject, resource),
+    )
+    what = "all policies" if resource is None else f"the entry about {resource}"
+    return _done(f"{given['user']}: without {what}", told)
+
+
+def _done(text: str, told: Recipients) -> Done:
+    lost = "".join(f"; {name} {LOSES_IT}" for name in told.without_master)
+    return Done(f"{text}, {told.everywhere}{lost}", _PAGE)
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(it.strip() for it in (text or "").split(",") if it.strip())
+
+
+_USER = Field(name="user", about="the user's name", required=True)
+_RESOURCE = "Topic:orders, Topic:or*, Group:*, Cluster:NAME or *"
+
+VIEW = View(
+    path=_PAGE,
+    title="Policies of users",
+    role=Role.ADMINISTRATOR,
+    show=policies,
+    template="people/policies.html",
+)
+ACTIONS = (
+    Action(
+        path="/policy/put",
+        title="Add or change an entry of a policy",
+        role=Role.ADMINISTRATOR,
+        do=put_policy,
+        fields=(
+            _USER,
+            Field(name="resource", about=_RESOURCE, required=True),
+            Field(name="actions", about="Pub,Sub or All", required=True),
+            Field(name="decision", about="may it?", choices=DECISIONS, default=DECISIONS[0]),
+            Field(name="sources", about="only from these addresses or blocks", size_max=4000),
+            Field(
+                name="policy", about="Custom goes before Default", choices=KINDS, default=KINDS[0]
+            ),
+        ),
+    ),
+    Action(
+        path="/policy/delete",
+        title="Take an entry, or all policies, from a user",
+        role=Role.ADMINISTRATOR,
+        do=delete_policy,
+        fields=(
+            _USER,
+            Field(name="resource", about=f"of the Custom entry: {_RESOURCE}"),
+            Field(name="confirm", about="the user's name again, for all policies"),
+        ),
+    ),
+)

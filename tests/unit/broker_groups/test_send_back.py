@@ -25,7 +25,7 @@ from roquet.broker.remoting.callers import Callers
 from roquet.broker.remoting.refusals import CODES
 from roquet.broker.remoting.send_back import SendBackAdapter
 from roquet.broker.services.access import Access
-from roquet.broker.services.send_back import Returns, SendBacks, place
+from roquet.broker.services.send_back import Returns, SendBacks, place, require_readable
 from roquet.broker.state import BrokerState, Identity
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TOPIC_SYS_FLAG_UNIT_SUB, TopicConfig
@@ -429,9 +429,10 @@ def test_message_that_was_popped_needs_the_right_on_the_topic_that_it_came_from(
 ) -> None:
     asked: list[Need] = []
     rights = SimpleNamespace(require=lambda _caller, needs: asked.extend(needs))
-    desk = Desk(tmp_path, access=Access(cast("Any", rights)))
+    access = Access(cast("Any", rights))
+    desk = Desk(tmp_path, access=access)
     asyncio.run(desk.sent(**more))
     record = desk.store.log[-1]._replace(topic=topic_)
     caller = Caller(address="127.0.0.1:9")
-    desk.handler._send_backs._require_readable(caller, record, "g")
+    require_readable(access, caller, record, "g")
     assert asked == [topic(name, Perm.SUB | Perm.GET) for name in needed]

@@ -147,6 +147,7 @@ crash-timers: setup ## kill -9 the broker CYCLES times while timer messages wait
 
 crash-pop: setup ## kill -9 the broker CYCLES times while messages are popped, account for each of them
 	$(PY) -m tools.faults.pop_crash --cycles $(CYCLES)
+	$(PY) -m tools.faults.pop_crash --cycles $(CYCLES) --flush async --harm
 
 crash-light: setup ## kill -9 the broker CYCLES times while light topics are used, account for each message
 	$(PY) -m tools.faults.light_crash --cycles $(CYCLES)

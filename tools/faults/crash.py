@@ -355,6 +355,20 @@ def batch(queue: int, bodies: dict[str, bytes]) -> Command:
     return Command(RequestCode.SEND_BATCH_MESSAGE, ext=command.ext, body=command.body)
 
 
+def worked_s(rng: random.Random, most_s: float) -> float:
+    """Return for how long a broker works before it is killed: one run in four is long.
+
+    A short one has new messages and what the runs before left; it is killed in the middle of its
+    first redeliveries.
+    """
+    return rng.uniform(0.1, most_s if rng.random() < 1 / 4 else 1.0)
+
+
+def paused_s(rng: random.Random) -> float:
+    """Return how long a broker stays away after a kill: so that times pass meanwhile, or not."""
+    return rng.choice((0, 0, 0, 0, 0, 1.5))
+
+
 async def campaign(
     flush: str, cycles: int, seed: int, folder: Path, *, plant: bool, processors: bool
 ) -> bool:

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from roquet.base.overriding import override
 from roquet.testing.java import free_port
 from tools.attack.raw import Frame, RawClient
-from tools.faults.crash import Broker, say
+from tools.faults.crash import Broker, say, worked_s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -340,7 +340,7 @@ class Campaign:
         threads = [*self._poppers(0.8), *self._senders(10_000)]
         for thread in threads:
             thread.start()
-        time.sleep(self._rng.uniform(0.2, 3))
+        time.sleep(worked_s(self._rng, 3.0))
         self._kill()
         _join(threads)
 

@@ -1,7 +1,9 @@
 """Kill the broker with -9 while messages are popped, and account for every one of them.
 
 `make crash-pop CYCLES=n`, or `python -m tools.faults.pop_crash --cycles n [--seed s] [--flush f]`.
-With `--buffer on` the broker keeps checkpoints in memory until they are acknowledged.
+With `--buffer on` the broker keeps checkpoints in memory until they are acknowledged; with `--harm`
+a file of the timers, in which checkpoints and acknowledgements wait, is damaged before one start in
+three.
 
 A sender adds messages while poppers take them, acknowledge most, ask for another invisible time
 for some and forget the rest; the broker is killed at a drawn moment, one start in four as well.
@@ -34,7 +36,8 @@ from pathlib import Path
 from roquet.base.overriding import override
 from roquet.testing.java import free_port
 from tools.attack.raw import Frame, RawClient
-from tools.faults.crash import Broker, say
+from tools.faults.crash import Broker, paused_s, say, worked_s
+from tools.faults.timer_crash import harm
 
 TOPIC, GROUP = "CrashPop", "crash_poppers"
 QUEUES = 2
@@ -309,9 +312,18 @@ class Campaign:
     """Cycles of work and kills on one store."""
 
     def __init__(
-        self, folder: Path, flush: str, seed: int, calm_s: float, *, is_buffered: bool = False
+        self,
+        folder: Path,
+        flush: str,
+        seed: int,
+        calm_s: float,
+        *,
+        is_buffered: bool = False,
+        is_harmed: bool = False,
     ) -> None:
         """Write the settings of the broker; the round without kills takes `calm_s`."""
+        self._folder = folder
+        self._is_harmed = is_harmed
         self.account = Account()
         self._calm_s = calm_s
         self._invisible_ms = BUFFERED_MS if is_buffered else INVISIBLE_MS
@@ -329,6 +341,8 @@ class Campaign:
 
     def cycle(self, number: int) -> None:
         """Start, send and pop until a drawn moment, kill."""
+        if self._is_harmed and self._rng.random() < 1 / 3:
+            harm(self._folder / "store", self._rng)
         if self._rng.random() < 1 / 4:
             self._broker.start()
             time.sleep(self._rng.uniform(0.1, 1.2))
@@ -338,13 +352,13 @@ class Campaign:
         sender = Sender(f"{number}", self._broker.address, self.account, 10_000)
         for thread in (sender, *poppers):
             thread.start()
-        time.sleep(self._rng.uniform(0.2, 4))
+        time.sleep(worked_s(self._rng, 4.0))
         self._kill()
         for popper in poppers:
             popper.stopping.set()
         for thread in (sender, *poppers):
             thread.join()
-        time.sleep(self._rng.choice((0, 0, 0, 2.0)))
+        time.sleep(paused_s(self._rng))
 
     def last(self) -> None:
         """Acknowledge what is left; then a round without kills, over an orderly stop."""
@@ -407,14 +421,17 @@ class Campaign:
 def campaign(folder: Path, flush: str, options: argparse.Namespace, *, is_buffered: bool) -> bool:
     """Run all cycles in one flush mode; True when every promise was kept."""
     calm_s = 8.0 if options.short else CALM_S
-    work = Campaign(folder, flush, options.seed, calm_s, is_buffered=is_buffered)
+    work = Campaign(
+        folder, flush, options.seed, calm_s, is_buffered=is_buffered, is_harmed=options.harm
+    )
     try:
         for number in range(options.cycles):
             work.cycle(number)
         work.last()
     finally:
         work.end()
-    work.account.report(f"{flush} flush, buffer {'on' if is_buffered else 'off'}")
+    harmed = ", timer files damaged" if options.harm else ""
+    work.account.report(f"{flush} flush, buffer {'on' if is_buffered else 'off'}{harmed}")
     return not work.account.problems
 
 
@@ -427,6 +444,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="draws the moments of the kills")
     parser.add_argument("--flush", choices=("sync", "async", "both"), default="both")
     parser.add_argument("--buffer", choices=("on", "off", "both"), default="both")
+    parser.add_argument("--harm", action="store_true", help="damage the files of the timers too")
     parser.add_argument("--short", action="store_true", help="a short round without kills")
     parser.add_argument("--keep", type=Path, help="a folder for the stores")
     options = parser.parse_args()

@@ -5,7 +5,8 @@
 
 Three senders add timer messages with delays of 0 to 5 s, by all three properties and by two request
 codes, and recall one in five; the broker is killed at a drawn moment, one start in four as well.
-With `--harm` one of the wheel's files is cut short, zeroed or removed before one start in three.
+With `--harm` one of the wheel's files is cut short, zeroed, changed or removed before one start in
+three.
 The client is made of sockets and structs, and so is the reader of records. What is checked:
 
 * none arrives before its time, by the store time of the copy that arrived;
@@ -39,7 +40,7 @@ from pathlib import Path
 from roquet.base.overriding import override
 from roquet.testing.java import free_port
 from tools.attack.raw import RawClient
-from tools.faults.crash import Broker, say
+from tools.faults.crash import Broker, paused_s, say, worked_s
 
 TOPIC = "CrashTimers"
 QUEUES = 2
@@ -237,6 +238,32 @@ class Sender(threading.Thread):
             self._account.problems.append(f"recall of {name} refused in time: {answer.remark}")
 
 
+def harm(store: Path, rng: random.Random) -> None:
+    """Cut short, zero, change or remove one of the wheel's files in a stopped broker's store."""
+    path = store / rng.choice(HARMED)
+    if path.is_dir():
+        path = rng.choice(sorted(path.iterdir()) or [path])
+    if not path.is_file():
+        return
+    size = path.stat().st_size
+    how = rng.choice(("truncate", "zero", "tail", "flip", "remove"))
+    if how == "remove" or not size:
+        path.unlink()
+        return
+    with path.open("r+b") as file:
+        if how == "truncate":
+            file.truncate(rng.randrange(size))
+            return
+        at = 0 if how == "zero" else rng.randrange(min(size, 8192))
+        file.seek(at)
+        if how == "flip":
+            byte = file.read(1)[0] ^ 1 << rng.randrange(8)
+            file.seek(at)
+            file.write(bytes([byte]))
+        else:
+            file.write(bytes(min(size - at, 1 << 20)))
+
+
 def send_fields(queue: int, properties: dict[str, str]) -> dict[str, str]:
     """Return the fields of a send."""
     return {
@@ -337,7 +364,7 @@ class Campaign:
     def cycle(self, number: int, *, harm: bool) -> None:
         """Start, read, send until a drawn moment, kill."""
         if harm and self._rng.random() < 1 / 3:
-            self._harm()
+            harm(self._folder / "store", self._rng)
         if self._rng.random() < 1 / 4:
             self._broker.start()
             time.sleep(self._rng.uniform(0.1, 1.2))
@@ -353,12 +380,12 @@ class Campaign:
             sender.start()
         with RawClient(address) as client:
             self._reader.catch_up(client)
-        time.sleep(self._rng.uniform(0.05, 2.5))
+        time.sleep(worked_s(self._rng, 2.5))
         self._kill()
         for sender in senders:
             sender.stopping.set()
             sender.join()
-        time.sleep(self._rng.choice((0, 0, 0, 1.5)))
+        time.sleep(paused_s(self._rng))
 
     def last(self, late_ms: int) -> None:
         """Wait until everything was due, and read it; again after an orderly stop."""
@@ -391,25 +418,6 @@ class Campaign:
     def _kill(self) -> None:
         self._broker.kill()
         self.account.kills_ms.append(now_ms())
-
-    def _harm(self) -> None:
-        path = self._folder / "store" / self._rng.choice(HARMED)
-        if path.is_dir():
-            path = self._rng.choice(sorted(path.iterdir()) or [path])
-        if not path.is_file():
-            return
-        size = path.stat().st_size
-        how = self._rng.choice(("truncate", "zero", "tail", "remove"))
-        if how == "remove":
-            path.unlink()
-            return
-        with path.open("r+b") as file:
-            if how == "truncate":
-                file.truncate(self._rng.randrange(size) if size else 0)
-            else:
-                at = 0 if how == "zero" else self._rng.randrange(min(size, 8192))
-                file.seek(at)
-                file.write(bytes(min(size - at, 1 << 20)))
 
 
 def campaign(folder: Path, flush: str, options: argparse.Namespace) -> bool:

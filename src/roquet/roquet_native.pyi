@@ -704,8 +704,8 @@ class Store:
     def delete_topic(self, topic: str) -> int:
         """Delete a topic's queues; returns how many."""
     def self_check(self) -> list[str]: ...
-    def recovery_notes(self) -> list[str]:
-        """What the start cut or made again, for people."""
+    def recovery_notes(self) -> tuple[list[str], bool]:
+        """What the start cut or made again, for people, and whether the last run stopped in order."""
     def last_damage(self) -> tuple[str, str]:
         """The last message that reads passed over and the last record that no queue took; empty when there was none."""
     def delete_expired(self, before: int, limit: int = 10) -> int:

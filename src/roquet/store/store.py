@@ -91,7 +91,8 @@ class MessageStore:
         self._sequence = 0
         self._flushed = 0
         self._failure: str | None = None
-        self.may_lack_end = False  # The last run was killed, or recovery cut or lost something.
+        self.may_lack_end = False
+        """Whether the last run was killed, recovery mended something, or the log is empty."""
         self._memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def follow(self, native_config: Mapping[str, str | int | bool], durability: Durability) -> None:
@@ -109,16 +110,18 @@ class MessageStore:
 
     async def start(self) -> None:
         """Load and recover, which may take long, then take events. Raises StoreFault."""
-        killed = os.path.exists(f"{self._native_config.get('storePathRootDir')}/abort")  # noqa: ASYNC240, PTH110
         native = await asyncio.to_thread(_guarded, NativeStore.open, dict(self._native_config))
         _guarded(native.start)
         self._native = native
-        for note in native.recovery_notes():
+        notes, was_stopped = native.recovery_notes()
+        for note in notes:
             log.warning("recovery: %s", note)
         lost = native.stats()["recovered_lost_bytes"]
         if lost:
             log.error("the log has lost %d bytes at its end that were durable", lost)
-        self.may_lack_end = bool(killed or lost or native.recovery_notes())
+        # Offsets of groups may have outlived a log of which nothing else is left.
+        is_empty = native.max_physical_offset() == 0
+        self.may_lack_end = bool(not was_stopped or lost or notes or is_empty)
         self._flushed = native.flushed_offset()
         native.set_flush_awaited(self._told_all)
         asyncio.get_running_loop().add_reader(native.event_fd(), self._take_events)

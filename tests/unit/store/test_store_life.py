@@ -36,6 +36,7 @@ class Native:
         self.durable = 0
         self.lost = 0
         self.notes: list[str] = []
+        self.was_stopped = True
         self.failure: str | None = None
         self.news, self._tell = os.pipe()
         self.fault: StoreError | None = None
@@ -51,8 +52,11 @@ class Native:
     def start(self) -> None:
         self.made.append(("start", None))
 
-    def recovery_notes(self) -> list[str]:
-        return self.notes
+    def recovery_notes(self) -> tuple[list[str], bool]:
+        return self.notes, self.was_stopped
+
+    def max_physical_offset(self) -> int:
+        return self.end
 
     def stats(self) -> dict[str, int]:
         return {"recovered_lost_bytes": self.lost}
@@ -131,6 +135,31 @@ async def test_start_says_what_was_mended_and_lost_and_goes_on_behind_what_is_du
         said = ["the log has lost 1 bytes at its end that were durable"] * lost
         assert caplog.messages == ["recovery: mended a", *said]
         assert (it.is_settled(40), it.is_settled(41)) == (True, False)
+    finally:
+        await it.stop()
+
+
+@pytest.mark.parametrize(
+    ("what", "may_lack"),
+    [
+        ({}, False),
+        ({"was_stopped": False}, True),
+        ({"lost": 1}, True),
+        ({"notes": ["mended a"]}, True),
+        ({"end": 0}, True),
+    ],
+)
+@on_loop
+async def test_store_may_lack_its_end_after_a_kill_a_loss_a_repair_and_without_a_record(
+    native: Native, what: dict[str, Any], may_lack: bool
+) -> None:
+    native.end = 40
+    for name, value in what.items():
+        setattr(native, name, value)
+    it = store()
+    await it.start()
+    try:
+        assert it.may_lack_end is may_lack
     finally:
         await it.stop()
 

@@ -21,6 +21,7 @@
 pub mod checkpoint;
 pub mod deleted;
 pub(crate) mod extent;
+mod no_log;
 pub(crate) mod queue_ends;
 pub(crate) mod tail;
 
@@ -122,7 +123,7 @@ pub fn recover(
 ) -> Result<Recovered, StoreError> {
     let segments = log.segments();
     let Some(first) = segments.first() else {
-        return nothing(derived, before);
+        return no_log::begin(derived, before);
     };
     check_gaps(&segments, before)?;
     finish_deletions(derived, first.base())?;
@@ -199,41 +200,6 @@ fn read(
             ..plan
         };
     }
-}
-
-/// A store without a log: new, one whose first file a power cut took before any flush covered it,
-/// or one whose log is not where the settings say.
-fn nothing(derived: &Derived, before: &Before<'_>) -> Result<Recovered, StoreError> {
-    let dispatched = derived.queues.position();
-    let flushed = before.known().map_or(0, |known| known.flushed);
-    let mut found = Recovered::default();
-    if dispatched > 0 || flushed > 0 {
-        // The first flush is noted durably before it counts.
-        let was_never_durable = before.may_be_lost(0) == Some(true);
-        if !was_never_durable && !before.settings.truncate_corrupt {
-            return Err(StoreError::corrupt(format!(
-                "there is no commit-log file, but consume queues for {dispatched} bytes of it, and \
-                 {flushed} bytes were durable; is storePathCommitLog right? \
-                 recoveryTruncateCorrupt=true starts an empty log",
-            )));
-        }
-        let why = if was_never_durable {
-            "the machine stopped before its first flush"
-        } else {
-            "recoveryTruncateCorrupt=true"
-        };
-        found.lost_bytes = flushed;
-        found.notes.push(format!(
-            "the log begins anew, without a file of it ({why}): {dispatched} bytes of messages \
-             that the queues know are gone"
-        ));
-    }
-    derived.queues.truncate(0)?;
-    derived.deleted.settle(0, 0)?;
-    if let Some(index) = &derived.index {
-        index.truncate(0)?;
-    }
-    Ok(found)
 }
 
 /// Removes what a deletion that was interrupted has left of its topic's queues.

@@ -29,8 +29,12 @@ fn path(root: &Path) -> PathBuf {
     root.join("queueEnds")
 }
 
-/// What a note will say.
-pub(crate) struct Ends(Rows<3>);
+/// What a note says.
+pub(crate) struct Ends {
+    rows: Rows<3>,
+    /// Whether nobody has written since but those who keep the note.
+    is_current: bool,
+}
 
 impl Ends {
     /// The ends of all queues now; the log has been dispatched up to `position` at least.
@@ -40,28 +44,45 @@ impl Ends {
         ends.extend(
             rows.map(|(topic, id, min, max)| (topic, [u64::from(id.unsigned_abs()), min, max])),
         );
-        Self(ends)
+        Self {
+            rows: ends,
+            is_current: true,
+        }
     }
 
     /// Writes the note; all units that it tells of must be durable.
     pub(crate) fn write(&self, disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
-        note_file::write(disk, &path(root), MAGIC, &self.0)
+        note_file::write(disk, &path(root), MAGIC, &self.rows)
     }
 
-    /// The note of an earlier run; empty when there is none that can be read, or when Java's broker
-    /// has written since, as the checkpoint says.
+    /// The note of an earlier run, without a row when there is none that can be read. Without a
+    /// checkpoint of ours it is not current: Java's broker may have written since.
     pub(crate) fn read(
         disk: &dyn Disk,
         root: &Path,
         checkpoint: Option<Checkpoint>,
     ) -> Result<Self, StoreError> {
-        if checkpoint.is_none_or(|checkpoint| checkpoint.known.is_none()) {
-            return Ok(Self(Vec::new()));
-        }
-        Ok(match note_file::read::<3>(disk, &path(root), MAGIC)? {
-            Found::Rows(rows) => Self(rows),
-            Found::Absent | Found::Damaged => Self(Vec::new()),
-        })
+        let rows = match note_file::read::<3>(disk, &path(root), MAGIC)? {
+            Found::Rows(rows) => rows,
+            Found::Absent | Found::Damaged => Vec::new(),
+        };
+        let is_current = checkpoint.is_some_and(|checkpoint| checkpoint.known.is_some());
+        Ok(Self { rows, is_current })
+    }
+
+    /// The queues that have had messages, without those of deleted topics: topic, queue id, and the
+    /// offset behind the last message.
+    pub(crate) fn noted(&self, deleted: &Deleted) -> Vec<(&str, i32, i64)> {
+        let Some(((_, [position, _, _]), rows)) = self.rows.split_first() else {
+            return Vec::new();
+        };
+        let last = position.saturating_sub(1);
+        let there = rows.iter().filter(|it| !deleted.covers(&it.0, last));
+        let known = there.filter_map(|(topic, [id, _, max])| {
+            let (id, max) = (i32::try_from(*id).ok()?, i64::try_from(*max).ok()?);
+            (max > 0).then_some((topic.as_str(), id, max))
+        });
+        known.collect()
     }
 }
 
@@ -86,10 +107,10 @@ impl Audit {
         log_min: u64,
     ) -> Result<Self, StoreError> {
         let mut audit = Self::default();
-        let Some(((_, [position, _, _]), rows)) = ends.0.split_first() else {
+        let Some(((_, [position, _, _]), rows)) = ends.rows.split_first() else {
             return Ok(audit);
         };
-        if *position < log_min {
+        if !ends.is_current || *position < log_min {
             return Ok(audit);
         }
         for (topic, [id, min, max]) in rows {

@@ -50,7 +50,10 @@ impl World {
     fn audit(&self, position: u64, rows: &[(&str, [u64; 3])], log_min: u64) -> Audit {
         let head = (String::new(), [position, 0, 0]);
         let rows = rows.iter().map(|(topic, row)| ((*topic).to_owned(), *row));
-        let ends = Ends(std::iter::once(head).chain(rows).collect());
+        let ends = Ends {
+            rows: std::iter::once(head).chain(rows).collect(),
+            is_current: true,
+        };
         Audit::of(&ends, &self.queues, &self.deleted, log_min).unwrap()
     }
 }
@@ -173,7 +176,11 @@ fn note_counts_while_the_log_has_what_it_was_taken_of() {
         assert_eq!(has_none(&audit), !counts);
     }
     let world = World::new();
-    let none = Audit::of(&Ends(Vec::new()), &world.queues, &world.deleted, 0).unwrap();
+    let ends = Ends {
+        rows: Vec::new(),
+        is_current: true,
+    };
+    let none = Audit::of(&ends, &world.queues, &world.deleted, 0).unwrap();
     assert_eq!((none.repair_from, has_none(&none)), (None, true));
     // A number that is no queue.
     let audit = world.audit(300, &[("A", [1 << 31, 0, 9])], 0);

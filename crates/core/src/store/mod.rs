@@ -46,6 +46,8 @@ pub struct Store {
     pub(crate) derived: Arc<Derived>,
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) recovered: Recovered,
+    /// Whether the last run stopped in order.
+    pub(crate) clean: bool,
     events: Arc<Events>,
     /// Held for as long as a checkpoint takes.
     checkpoint: Mutex<()>,
@@ -123,6 +125,7 @@ impl Store {
             derived,
             dispatcher,
             recovered,
+            clean,
             events,
             checkpoint: Mutex::new(()),
             notes,

@@ -189,6 +189,11 @@ impl Store {
         }
     }
 
+    /// Whether the run before this one stopped in order, or there was none.
+    pub fn last_run_stopped(&self) -> bool {
+        self.clean
+    }
+
     /// What the start cut or made again, for people.
     pub fn recovery_notes(&self) -> &[String] {
         &self.recovered.notes

@@ -10,11 +10,11 @@ use roquet_core::store::Store;
 use std::path::Path;
 use std::sync::Arc;
 
-const FILE: &str = "commitlog/00000000000000000000";
-const CUT: (&str, Value) = ("recoveryTruncateCorrupt", Value::Bool(true));
+pub(super) const FILE: &str = "commitlog/00000000000000000000";
+pub(super) const CUT: (&str, Value) = ("recoveryTruncateCorrupt", Value::Bool(true));
 
 /// Opens as after a reboot.
-fn rebooted(root: &Path, more: &[(&str, Value)]) -> Result<Arc<Store>, StoreError> {
+pub(super) fn rebooted(root: &Path, more: &[(&str, Value)]) -> Result<Arc<Store>, StoreError> {
     let env = Env {
         boot: 1,
         ..Env::system()
@@ -144,72 +144,6 @@ fn a_power_cut_may_leave_a_hole_that_was_never_durable() {
         rebooted(&again.0, &[]).err().unwrap().kind,
         ErrorKind::Corrupt
     );
-}
-
-/// A store whose queues have messages on disk, killed; its log is not there any more.
-fn without_a_log(name: &str, flushed: bool) -> Folder {
-    let folder = Folder::new(name);
-    let store = folder.open(&[]);
-    store.start_stepped().unwrap();
-    for number in 0..600_i32 {
-        store.send("T", number % 2, b"short", b"KEYS\x01k\x02");
-    }
-    assert_eq!(store.log().segments().len(), 1);
-    while store.dispatch().unwrap() {}
-    if flushed {
-        store.flush().unwrap();
-    }
-    let left = killed(&store, &folder);
-    std::fs::remove_file(left.path(FILE)).unwrap();
-    left
-}
-
-#[test]
-fn a_power_cut_may_take_the_first_file_before_it_was_durable() {
-    let left = without_a_log("first", false);
-    // A kill takes no file.
-    let same_boot = left.try_open(&[]).err().unwrap();
-    assert!(
-        same_boot.text.contains("no commit-log file"),
-        "{}",
-        same_boot.text
-    );
-    let store = rebooted(&left.0, &[]).unwrap();
-    let recovered = store.recovered();
-    assert_eq!((recovered.end, recovered.lost_bytes), (0, 0));
-    let [note] = &recovered.notes[..] else {
-        panic!("{:?}", recovered.notes)
-    };
-    assert!(note.contains("before its first flush"), "{note}");
-    check(&store, 0);
-    assert!(store
-        .query("T", "k3", 10, 0, i64::MAX)
-        .unwrap()
-        .0
-        .is_empty());
-    store.start().unwrap();
-    for number in 0..20 {
-        send(&store, number);
-    }
-    store.settle();
-    check(&store, 20);
-    store.close().unwrap();
-}
-
-#[test]
-fn a_first_file_that_one_flush_covered_is_missed() {
-    let left = without_a_log("flushed", true);
-    let error = rebooted(&left.0, &[]).err().unwrap();
-    assert!(error.text.contains("no commit-log file"), "{}", error.text);
-    // Even when no queue was written out.
-    std::fs::remove_dir_all(left.path("consumequeue")).unwrap();
-    let error = rebooted(&left.0, &[]).err().unwrap();
-    assert!(error.text.contains("no commit-log file"), "{}", error.text);
-    let store = rebooted(&left.0, &[CUT]).unwrap();
-    let notes = store.recovered().notes.concat();
-    assert!(notes.contains("recoveryTruncateCorrupt=true"), "{notes}");
-    assert!(store.recovered().lost_bytes > 0);
-    store.close().unwrap();
 }
 
 fn killed_with_hole_below_the_checkpoint() -> Folder {

@@ -467,9 +467,10 @@ impl Store {
         raise(py.detach(|| self.core.self_check()))
     }
 
-    /// What the start cut or made again, for people.
-    fn recovery_notes(&self) -> Vec<String> {
-        self.core.recovery_notes().to_vec()
+    /// What the start cut or made again, for people, and whether the last run stopped in order.
+    fn recovery_notes(&self) -> (Vec<String>, bool) {
+        let core = &self.core;
+        (core.recovery_notes().to_vec(), core.last_run_stopped())
     }
 
     /// The last message that reads passed over, and the last record that no queue took.

@@ -1,4 +1,4 @@
-"""Committed offsets behind the end of a queue that lost its tail with the machine.
+"""Committed offsets behind the end of a queue that lost its tail with the machine, or its log.
 
 New messages would get offsets that such a group has passed already, and never reach it.
 """
@@ -31,7 +31,11 @@ class RecoveredStore(Protocol):
 
     @property
     def may_lack_end(self) -> bool:
-        """Whether the last run was killed, or its recovery cut, lost or mended something."""
+        """Whether the last run was killed, recovery mended something, or the log is empty."""
+        ...
+
+    def end_offset(self) -> int:
+        """Return the offset behind the last record of the log."""
         ...
 
     def max_offset(self, topic: str, queue_id: int) -> int:
@@ -83,8 +87,9 @@ class LostEnds:
         if count:
             await self._offsets.persist()
             log.warning(
-                "the log lost its tail: %d committed offsets were set back to the ends of their"
-                " queues; first of them: %s",
+                "%s: %d committed offsets were set back to the ends of their queues; first of"
+                " them: %s",
+                "the log lost its tail" if self._store.end_offset() else "the log is empty",
                 count,
                 ", ".join(shown.values()),
             )

@@ -77,8 +77,23 @@ impl TimerLog {
         })
     }
 
+    /// Whether files are missing in front of the first one: [`Self::clean`] removes those only whose
+    /// messages the commit log, which begins at `log_min`, has no more.
+    pub(super) fn lacks_front(&self, log_min: u64) -> bool {
+        let Some(first) = self.segments.first().filter(|first| first.base() > 0) else {
+            return false;
+        };
+        let base = first.base();
+        let unit = first.bytes(base, base + SIZE).and_then(Unit::decode);
+        unit.is_none_or(|unit| unit.physical_offset.cast_unsigned() > log_min)
+    }
+
     /// Starts over: removes all files.
-    fn anew(disk: Arc<dyn Disk>, folder: PathBuf, file_size: u64) -> Result<Self, StoreError> {
+    pub(super) fn anew(
+        disk: Arc<dyn Disk>,
+        folder: PathBuf,
+        file_size: u64,
+    ) -> Result<Self, StoreError> {
         let listed = disk
             .list(&folder)
             .map_err(|error| StoreError::io("list", &folder, &error))?;

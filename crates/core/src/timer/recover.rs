@@ -106,7 +106,12 @@ fn load(
 ) -> Result<(State, bool), StoreError> {
     let (disk, root) = (&store.env.disk, &store.config.root);
     let folder = root.join("timerlog");
-    let log = TimerLog::open(Arc::clone(disk), folder, config.log_file_size)?;
+    let size = config.log_file_size;
+    let mut log = TimerLog::open(Arc::clone(disk), folder.clone(), size)?;
+    if log.lacks_front(store.log().min()) {
+        // What is left may be whole: nothing in it tells of the messages before.
+        log = TimerLog::anew(Arc::clone(disk), folder, size)?;
+    }
     let path = root.join("timerwheel");
     let (wheel, found) = Wheel::open(disk.as_ref(), &path, config.slots, config.precision_ms)?;
     let read_ms = config.floor(saved.read_ms);

@@ -2,6 +2,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::timer_help::{World, START, STEP};
+use roquet_core::disk::Disk;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
@@ -105,4 +106,33 @@ fn damage_noticed_before_units_were_written_loses_nothing() {
     world.check().unwrap();
     let broken = world.timers.counters.broken_chains.load(Ordering::Relaxed);
     assert_eq!((broken, world.delivered().len()), (1, 6));
+}
+
+#[test]
+fn any_file_of_the_log_that_is_lost_is_made_again_from_the_timer_topic() {
+    for (is_killed, is_first) in [(false, true), (false, false), (true, true), (true, false)] {
+        let mut world = World::new();
+        for number in 0..30 {
+            world.send(&format!("k{number}"), START + 9_000 + number * 500, None);
+        }
+        world.pass_in_steps(3_000);
+        if !is_killed {
+            world.stop();
+        }
+        let files = world.disk.files().into_iter().map(|(path, _)| path);
+        let mut logs: Vec<_> = files
+            .filter(|path| path.starts_with("/s/store/timerlog"))
+            .collect();
+        assert!(logs.len() >= 3, "{logs:?}");
+        let lost = logs.remove(if is_first { 0 } else { logs.len() - 1 });
+        world.disk.remove(&lost).unwrap();
+        world.reopen();
+        assert!(world.timers.recovered.replayed > 0, "{lost:?}");
+        world.crashes = u32::from(is_killed);
+        world.pass_in_steps(30_000);
+        let judged = world.check();
+        assert!(judged.is_ok(), "killed {is_killed}, {lost:?}: {judged:?}");
+        world.restart();
+        assert_eq!(world.timers.recovered.replayed, 0, "once");
+    }
 }

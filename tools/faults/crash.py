@@ -355,6 +355,15 @@ def batch(queue: int, bodies: dict[str, bytes]) -> Command:
     return Command(RequestCode.SEND_BATCH_MESSAGE, ext=command.ext, body=command.body)
 
 
+def properties_of(record: bytes, begin: int) -> dict[str, str]:
+    """Return the properties that end a record. Raises CrashError when they are torn."""
+    text = record[begin:].decode(errors="replace")
+    pairs = [pair.split("\x01", 1) for pair in text.split("\x02") if pair]
+    if any(len(pair) != 2 for pair in pairs):
+        raise CrashError(f"a record of {len(record)} bytes is served with properties {text!r}")
+    return dict(pairs)
+
+
 def worked_s(rng: random.Random, most_s: float) -> float:
     """Return for how long a broker works before it is killed: one run in four is long.
 

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from roquet.base.overriding import override
 from roquet.testing.java import free_port
 from tools.attack.raw import Frame, RawClient
-from tools.faults.crash import Broker, say, worked_s
+from tools.faults.crash import Broker, properties_of, say, worked_s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -309,8 +309,7 @@ def read(answer: Frame) -> list[Taken]:
         (length,) = struct.unpack_from(">i", data, at + 84)
         body = data[at + 88 : at + 88 + length].decode()
         text_at = at + 88 + length + 1 + data[at + 88 + length]
-        text = data[text_at + 2 : at + size].decode()
-        said = dict(pair.split("\x01", 1) for pair in text.split("\x02") if pair)
+        said = properties_of(data[at : at + size], text_at + 2 - at)
         light = said["INNER_MULTI_DISPATCH"].removeprefix(f"%LMQ%${PARENT}$")
         offset = int(said["INNER_MULTI_QUEUE_OFFSET"])
         fields = [ext["popTime"], ext["invisibleTime"], ext["reviveQid"], "0", "crash-broker", "0"]

@@ -36,7 +36,7 @@ from pathlib import Path
 from roquet.base.overriding import override
 from roquet.testing.java import free_port
 from tools.attack.raw import Frame, RawClient
-from tools.faults.crash import Broker, paused_s, say, worked_s
+from tools.faults.crash import Broker, paused_s, properties_of, say, worked_s
 from tools.faults.timer_crash import harm
 
 TOPIC, GROUP = "CrashPop", "crash_poppers"
@@ -83,6 +83,8 @@ class Account:
         self.problems: list[str] = []
         self.refused: collections.Counter[str] = collections.Counter()
         self.duplicates = self.redelivered = 0
+        self.slowest_ms = 0
+        """The longest that a pop which does not wait took: how busy the machine was."""
         self._lock = threading.Lock()
 
     def popped(self, name: str, delivery: Delivery) -> None:
@@ -130,7 +132,8 @@ class Account:
         say(
             f"{title}: stored {sum(self.sent.values())}, pops {pops}, judged redeliveries"
             f" {self.redelivered}, duplicates after kills {self.duplicates}, kills"
-            f" {len(self.kills_ms)}, violations {len(self.problems)}"
+            f" {len(self.kills_ms)}, slowest pop {self.slowest_ms} ms,"
+            f" violations {len(self.problems)}"
         )
         for answer, count in self.refused.most_common(5):
             say(f"  refused {count}: {answer}")
@@ -217,7 +220,9 @@ class Popper(threading.Thread):
             "expType": "TAG",
             "order": "false",
         }
+        begun = now_ms()
         answer = client.call(POP, ext)
+        self._account.slowest_ms = max(self._account.slowest_ms, now_ms() - begun)
         if answer.code != 0:
             if answer.code != 210:
                 self._account.refused[f"pop {answer.code} {answer.remark[:100]}"] += 1
@@ -287,8 +292,7 @@ def read(answer: Frame) -> list[tuple[str, list[str], int, int]]:
         (body,) = struct.unpack_from(">i", data, at + 84)
         topic_at = at + 88 + body
         text_at = topic_at + 1 + data[topic_at]
-        text = data[text_at + 2 : at + size].decode()
-        pairs = dict(pair.split("\x01", 1) for pair in text.split("\x02") if pair)
+        pairs = properties_of(data[at : at + size], text_at + 2 - at)
         handle = (
             pairs["POP_CK"].split(" ")
             if "POP_CK" in pairs

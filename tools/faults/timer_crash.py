@@ -40,7 +40,7 @@ from pathlib import Path
 from roquet.base.overriding import override
 from roquet.testing.java import free_port
 from tools.attack.raw import RawClient
-from tools.faults.crash import Broker, paused_s, say, worked_s
+from tools.faults.crash import Broker, paused_s, properties_of, say, worked_s
 
 TOPIC = "CrashTimers"
 QUEUES = 2
@@ -293,8 +293,7 @@ def read(data: bytes, queue: int) -> list[Copy]:
         topic_at = at + 88 + body
         text_at = topic_at + 1 + data[topic_at]
         assert data[topic_at + 1 : text_at] == TOPIC.encode()
-        text = data[text_at + 2 : at + size].decode()
-        pairs = dict(pair.split("\x01", 1) for pair in text.split("\x02") if pair)
+        pairs = properties_of(data[at : at + size], text_at + 2 - at)
         found.append(Copy(queue, offset, stored_ms, pairs["UNIQ_KEY"]))
         at += size
     return found

@@ -37,7 +37,7 @@ from roquet.base.overriding import override
 from roquet.testing.java import free_port
 from tools.attack.raw import Frame, RawClient
 from tools.faults.crash import Broker, paused_s, properties_of, say, worked_s
-from tools.faults.timer_crash import harm
+from tools.faults.timer_crash import harm_timers
 
 TOPIC, GROUP = "CrashPop", "crash_poppers"
 QUEUES = 2
@@ -346,7 +346,7 @@ class Campaign:
     def cycle(self, number: int) -> None:
         """Start, send and pop until a drawn moment, kill."""
         if self._is_harmed and self._rng.random() < 1 / 3:
-            harm(self._folder / "store", self._rng)
+            harm_timers(self._folder / "store", self._rng)
         if self._rng.random() < 1 / 4:
             self._broker.start()
             time.sleep(self._rng.uniform(0.1, 1.2))

@@ -238,7 +238,7 @@ class Sender(threading.Thread):
             self._account.problems.append(f"recall of {name} refused in time: {answer.remark}")
 
 
-def harm(store: Path, rng: random.Random) -> None:
+def harm_timers(store: Path, rng: random.Random) -> None:
     """Cut short, zero, change or remove one of the wheel's files in a stopped broker's store."""
     path = store / rng.choice(HARMED)
     if path.is_dir():
@@ -363,7 +363,7 @@ class Campaign:
     def cycle(self, number: int, *, harm: bool) -> None:
         """Start, read, send until a drawn moment, kill."""
         if harm and self._rng.random() < 1 / 3:
-            harm(self._folder / "store", self._rng)
+            harm_timers(self._folder / "store", self._rng)
         if self._rng.random() < 1 / 4:
             self._broker.start()
             time.sleep(self._rng.uniform(0.1, 1.2))

@@ -11,6 +11,7 @@
 
 use super::{Before, Recovered};
 use crate::dispatch::Derived;
+use crate::index::Index;
 use crate::store::error::StoreError;
 
 /// Begins an empty log, or says what speaks against it.
@@ -54,7 +55,7 @@ pub(super) fn begin(derived: &Derived, before: &Before<'_>) -> Result<Recovered,
 
 /// What messages have left beside log and queues, as the end of a sentence; empty for nothing.
 fn traces(derived: &Derived, queues: usize) -> String {
-    let (last_time, last_offset) = derived.index.as_ref().map_or((0, 0), |index| index.last());
+    let (last_time, last_offset) = derived.index.as_ref().map_or((0, 0), Index::last);
     // A topic may be deleted before any message comes: at the end of an empty log.
     let deleted = derived.deleted.list();
     let deleted = deleted.iter().filter(|(_, end)| *end > 0).count();

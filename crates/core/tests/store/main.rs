@@ -12,7 +12,6 @@ mod store_deleted;
 mod store_faults;
 mod store_help;
 mod store_java;
-mod store_lost_log;
 mod store_queue_ends;
 mod store_recovery;
 mod store_seams;

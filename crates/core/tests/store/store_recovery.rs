@@ -10,7 +10,7 @@ use roquet_core::store::Store;
 use std::path::Path;
 use std::sync::Arc;
 
-pub(super) const FILE: &str = "commitlog/00000000000000000000";
+const FILE: &str = "commitlog/00000000000000000000";
 pub(super) const CUT: (&str, Value) = ("recoveryTruncateCorrupt", Value::Bool(true));
 
 /// Opens as after a reboot.

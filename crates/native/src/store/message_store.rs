@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use pyo3::prelude::{pyclass, pymethods, Bound, PyAny, PyResult, Python};
-use pyo3::types::{PyAnyMethods, PyBool, PyBoolMethods, PyBytes, PyDict, PyDictMethods};
+use pyo3::types::{PyAnyMethods, PyBool, PyBoolMethods, PyBytes};
 use pyo3::types::{PyMapping, PyMappingMethods, PyTupleMethods};
 use roquet_core::codec::record::NewRecord;
 use roquet_core::commit_log::{Appended, Prepared, PutStatus};
@@ -429,12 +429,8 @@ impl Store {
     }
 
     /// Counters and gauges, flat.
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let dict = PyDict::new(py);
-        for (name, value) in self.core.stats() {
-            dict.set_item(name, value)?;
-        }
-        Ok(dict)
+    fn stats(&self) -> BTreeMap<&'static str, u64> {
+        self.core.stats()
     }
 
     /// Make everything appended so far durable; return the flushed offset.
@@ -469,8 +465,10 @@ impl Store {
 
     /// What the start cut or made again, for people, and whether the last run stopped in order.
     fn recovery_notes(&self) -> (Vec<String>, bool) {
-        let core = &self.core;
-        (core.recovery_notes().to_vec(), core.last_run_stopped())
+        (
+            self.core.recovery_notes().to_vec(),
+            self.core.last_run_stopped(),
+        )
     }
 
     /// The last message that reads passed over, and the last record that no queue took.

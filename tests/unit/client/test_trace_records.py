@@ -85,7 +85,7 @@ def test_life_of_messages_is_traced_and_shown_by_the_command_line(tmp_path: Path
                     assert received is not None
                     received.ack() if number else received.retry(delay_level=18)
             async with mq.transaction_producer("till", unknown) as till:
-                decided = await till.begin("orders", b"maybe", tag="t")
+                decided = await till.begin("orders", b"maybe", tag="t", keys=["h1", "h2"])
                 await decided.rollback()
             await mq.close()
             events = await traces(it, 13)
@@ -118,7 +118,19 @@ def test_life_of_messages_is_traced_and_shown_by_the_command_line(tmp_path: Path
             ("Pub", "half"),
             ("EndTransaction", "half"),
         ]
-        assert (half[1].state, half[1].from_check) == ("ROLLBACK_MESSAGE", False)
+        assert (
+            half[1].state,
+            half[1].from_check,
+            half[1].tags,
+            half[1].keys,
+            half[1].store_host,
+        ) == (
+            "ROLLBACK_MESSAGE",
+            False,
+            "t",
+            "h1 h2",
+            it.address,
+        )
         assert half[1].msg_id == half[0].msg_id == decided.receipt.message_id
         return shown
 
@@ -184,6 +196,48 @@ def test_failed_sends_are_traced_as_failed(tmp_path: Path) -> None:
             await mq.close()
             (event,) = await traces(it, 1)
             assert (event.kind, event.msg_id, event.success) == ("Pub", "A" * 32, False)
+
+    asyncio.run(work())
+
+
+def test_refused_recalls_are_traced_as_failed(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with traced(tmp_path, recallMessageEnable="false") as (it, mq):
+            await mq.admin().topics.create("orders", 1)
+            async with mq.producer("shop") as producer:
+                late = await producer.send("orders", b"late", delay=timedelta(hours=1))
+                assert late.recall_handle is not None
+                with pytest.raises(roquet.Refused):
+                    await producer.recall(late)
+            await mq.close()
+            _, event = await traces(it, 2)
+            assert (event.kind, event.msg_id, event.success) == ("Recall", late.message_id, False)
+
+    asyncio.run(work())
+
+
+def test_ends_after_a_check_name_tag_keys_and_broker_of_the_half_message(tmp_path: Path) -> None:
+    async def commit(_: StoredMessage) -> TransactionState:
+        return TransactionState.COMMIT
+
+    async def work() -> None:
+        quick = {"transactionTimeOut": "300", "transactionCheckInterval": "100"}
+        async with traced(tmp_path, **quick) as (it, mq):
+            await mq.admin().topics.create("orders", 1)
+            async with (
+                mq.consumer("billing", "orders", start="earliest") as consumer,
+                mq.transaction_producer("till", commit) as till,
+            ):
+                half = await till.begin("orders", b"maybe", tag="t", keys=["h1", "h2"])
+                received = await consumer.receive(30)
+                assert received is not None
+                received.ack()
+            await mq.close()
+            events = [event for event in await traces(it, 4) if event.group == "till"]
+            assert [event.kind for event in events] == ["Pub", "EndTransaction"]
+            end = events[1]
+            assert (end.msg_id, end.from_check) == (half.receipt.message_id, True)
+            assert (end.tags, end.keys, end.store_host) == ("t", "h1 h2", it.address)
 
     asyncio.run(work())
 
@@ -277,7 +331,8 @@ def test_fields_stand_where_rocketmq_has_them() -> None:
     lines = [
         message.sent(5, 7, 9, "o", success=True),
         message.ended(5, "COMMIT_MESSAGE", from_check=True),
-        message.recalled(5),
+        message.recalled(5, success=True),
+        message.recalled(5, success=False),
         consumption.begun(5),
         consumption.ended(6, 1, success=True),
         consumption.ended(6, 1, success=False),
@@ -286,6 +341,7 @@ def test_fields_stand_where_rocketmq_has_them() -> None:
         "Pub|5|r|g|t|m|a|k l|b:1|9|7|0|o|true\x02",
         "EndTransaction|5|r|g|t|m|a|k l|b:1|0|m|COMMIT_MESSAGE|true\x02",
         "Recall|5|r|g|t|m|true\x02",
+        "Recall|5|r|g|t|m|false\x02",
         "SubBefore|5|r|g|q|m|2|k\x02",
         "SubAfter|q|m|1|true|k|0|6|g\x02",
         "SubAfter|q|m|1|false|k|4|6|g\x02",
@@ -295,8 +351,8 @@ def test_fields_stand_where_rocketmq_has_them() -> None:
     )
     assert bare.begun(5).text.replace("\x01", "|") == "SubBefore|5|r|g|q|m|0|null\x02"
     assert bare.begun(5).keys == ("m",)
-    assert {it.keys for it in lines[:3]} == {("m", "k", "l")}
-    assert {it.keys for it in lines[3:]} == {("m", "k")}
+    assert {it.keys for it in lines[:4]} == {("m", "k", "l")}
+    assert {it.keys for it in lines[4:]} == {("m", "k")}
 
 
 def test_trace_messages_stay_within_their_limits(tmp_path: Path) -> None:

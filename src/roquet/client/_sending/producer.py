@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Self
 
 from roquet.base.arguments import a_number, a_text, a_time_s, an_instance, texts
-from roquet.base.errors import OutcomeUnknown, RoquetError, UsageError
+from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, UsageError
 from roquet.client._cluster.requests import request as make_request
 from roquet.client._cluster.trouble import not_started
 from roquet.client._received import Received
@@ -180,9 +180,12 @@ class Producer:
         )
         address = self._session.master(handle.broker_name)
         command = make_request(RequestCode.RECALL_MESSAGE, header)
-        await self._session.ask(address, command, timeout_s)
-        if self._session.tracer is not None:
-            self._session.tracer.recalled(self.group, handle.topic, handle.unique_key)
+        try:
+            await self._session.ask(address, command, timeout_s)
+        except Refused:
+            self._trace_recall(handle, success=False)
+            raise
+        self._trace_recall(handle, success=True)
 
     async def send_batch(
         self,
@@ -421,6 +424,12 @@ class Producer:
     def note(self, error: RoquetError | None) -> None:
         """Keep a failure for `flush`, which raises the first."""
         self._failed = self._failed or error
+
+    def _trace_recall(self, handle: RecallHandle, *, success: bool) -> None:
+        if self._session.tracer is not None:
+            self._session.tracer.recalled(
+                self.group, handle.topic, handle.unique_key, success=success
+            )
 
     def _settled(self, error: RoquetError | None) -> None:
         self.note(error)

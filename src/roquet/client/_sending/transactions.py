@@ -22,6 +22,7 @@ from roquet.protocol import properties
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.headers.message import EndTransactionRequest
 from roquet.protocol.messages import message_id, sys_flag
+from roquet.protocol.properties import read as read_properties
 from roquet.protocol.properties import write as properties_text
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class _Half:
     message_id: str
     log_offset: int
     half_offset: int
+    own: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    """Its properties, for the trace; none where only its place is known."""
 
 
 class Transaction:
@@ -181,12 +184,13 @@ class TransactionProducer(Producer):
         chooser = choose_by(message, order_key, queue, None)
         (receipt,) = await self._deliver(encoded, chooser, timeout_s)
         _, log_offset = message_id.parse_offset_id(receipt.offset_id)
-        half = _Half(encoded.topic, unique, log_offset, receipt.queue_offset)
+        own = {} if self._session.tracer is None else read_properties(encoded.properties)
+        half = _Half(encoded.topic, unique, log_offset, receipt.queue_offset, own)
 
         async def end(state: TransactionState) -> None:
             address = self._session.master(receipt.queue.broker_name)
             await self._session.ask(address, self._end_command(state, half))
-            self._trace(state, half)
+            self._trace(state, half, address)
 
         if not receipt.is_durable:
             await end(TransactionState.ROLLBACK)
@@ -228,9 +232,10 @@ class TransactionProducer(Producer):
         await self.queues(topic)
         # Brokers take an end from a member of the group alone.
         await self._session.beat_new()
-        command = self._end_command(state, _Half(topic, message_id, log_offset, half_offset))
-        await self._session.ask(self._session.master(broker_name), command)
-        self._trace(state, _Half(topic, message_id, log_offset, half_offset))
+        half = _Half(topic, message_id, log_offset, half_offset)
+        address = self._session.master(broker_name)
+        await self._session.ask(address, self._end_command(state, half))
+        self._trace(state, half, address)
 
     async def asked(
         self, address: str, header: CheckTransactionStateRequest, message: StoredMessage
@@ -248,19 +253,28 @@ class TransactionProducer(Producer):
             header.msg_id or message.msg_id,
             header.commit_log_offset,
             header.tran_state_table_offset,
+            message.properties,
         )
         try:
             await self._session.tell(address, self._end_command(state, half, checked=True))
             unique = message.unique_key or half.message_id
-            self._trace(state, dataclasses.replace(half, message_id=unique), checked=True)
+            seen = dataclasses.replace(half, message_id=unique)
+            self._trace(state, seen, address, checked=True)
         except RoquetError as error:
             log.warning("the end of %s was not told: %s", message.unique_key, error)
 
-    def _trace(self, state: TransactionState, half: _Half, *, checked: bool = False) -> None:
+    def _trace(
+        self, state: TransactionState, half: _Half, address: str, *, checked: bool = False
+    ) -> None:
         if self._session.tracer is not None:
-            name = f"{state.name}_MESSAGE"
             self._session.tracer.ended(
-                self.group, half.topic, half.message_id, name, from_check=checked
+                self.group,
+                half.topic,
+                half.message_id,
+                half.own,
+                address,
+                f"{state.name}_MESSAGE",
+                from_check=checked,
             )
 
     def _end_command(

@@ -107,9 +107,11 @@ class Traced:
         )
         return TraceRecord(self.region, text, self._names())
 
-    def recalled(self, at_ms: int) -> TraceRecord:
-        """Return the record of a message that was taken back."""
-        text = _record("Recall", at_ms, self.region, self.group, self.topic, self.message_id, True)
+    def recalled(self, at_ms: int, *, success: bool) -> TraceRecord:
+        """Return the record of a recall. It has no tag and no keys (Java: TraceType.Recall)."""
+        text = _record(
+            "Recall", at_ms, self.region, self.group, self.topic, self.message_id, success
+        )
         return TraceRecord(self.region, text, self._names())
 
 

@@ -118,17 +118,31 @@ class Tracer:
                 )
             )
 
-    def ended(
-        self, group: str, topic: str, message_id: str, state: str, *, from_check: bool
+    def ended(  # noqa: PLR0917  (what a record needs)
+        self,
+        group: str,
+        topic: str,
+        message_id: str,
+        own: Mapping[str, str],
+        broker: str,
+        state: str,
+        *,
+        from_check: bool,
     ) -> None:
-        """Trace the end of a transaction; `state` is Java's name of it."""
-        half = self._named(group, topic, message_id, TracedType.HALF)
+        """Trace the end of a transaction; `state` is Java's name of it.
+
+        `own` are the properties of the half message as far as known, `broker` is its address.
+        """
+        half = self._named(group, topic, message_id, own, broker, TracedType.HALF)
         self._add(half.ended(self._session.clock.now_ms(), state, from_check=from_check))
 
-    def recalled(self, group: str, topic: str, message_id: str) -> None:
-        """Trace a message that was taken back."""
-        message = self._named(group, topic, message_id, TracedType.NORMAL)
-        self._add(message.recalled(self._session.clock.now_ms()))
+    def recalled(self, group: str, topic: str, message_id: str, *, success: bool) -> None:
+        """Trace the recall of a message: it was taken back, or its broker refused to.
+
+        The record has no place for tag and keys, and a handle tells neither.
+        """
+        message = self._named(group, topic, message_id, {}, "", TracedType.NORMAL)
+        self._add(message.recalled(self._session.clock.now_ms(), success=success))
 
     def consumed_by(self, group: str) -> Callable[[Received], None]:
         """Return what traces the deliveries of a group; call it when a message is given out."""
@@ -209,17 +223,24 @@ class Tracer:
             log.warning("traces are dropped: %s", why)
         self.dropped += count
 
-    def _named(self, group: str, topic: str, message_id: str, kind: TracedType) -> Traced:
-        """Return a message of which no more is known."""
+    def _named(  # noqa: PLR0917  (what a record needs)
+        self,
+        group: str,
+        topic: str,
+        message_id: str,
+        own: Mapping[str, str],
+        broker: str,
+        kind: TracedType,
+    ) -> Traced:
         namespace = self._session.namespace
         return Traced(
-            region=_REGION,
+            region=own.get(properties.MSG_REGION) or _REGION,
             group=namespace.bare(group),
             topic=namespace.bare(topic),
             message_id=message_id,
-            tag="",
-            keys="",
-            broker="",
+            tag=own.get(properties.TAGS, ""),
+            keys=own.get(properties.KEYS, ""),
+            broker=broker,
             kind=kind,
         )
 
@@ -232,22 +253,13 @@ class Tracer:
         region: str,
         broker: str,
     ) -> Traced:
-        namespace = self._session.namespace
         kind = TracedType.NORMAL
         if encoded.sys_flag & sys_flag.TRANSACTION_PREPARED:
             kind = TracedType.HALF
         elif encoded.due is not None or properties.DELAY in own:
             kind = TracedType.DELAY
-        return Traced(
-            region=region,
-            group=namespace.bare(group),
-            topic=namespace.bare(encoded.topic),
-            message_id=message_id,
-            tag=own.get(properties.TAGS, ""),
-            keys=own.get(properties.KEYS, ""),
-            broker=broker,
-            kind=kind,
-        )
+        seen = {**own, properties.MSG_REGION: region}
+        return self._named(group, encoded.topic, message_id, seen, broker, kind)
 
 
 def _members(encoded: Encoded) -> Iterator[tuple[bytes, dict[str, str]]]:

@@ -38,7 +38,10 @@ FORMS = {
         "_sending.producer",
         "Producer",
         frozenset(
-            {"submit", "prepared", "accept", "hasten", "note", "reply", "send_encoded"},
+            {
+                *("send", "submit", "reply", "send_encoded"),
+                *("delivery", "composed", "ready", "prepared", "accept", "hasten", "note"),
+            },
         ),
     ),
     "transactions.py": Form("_sending.transactions", "Transaction"),

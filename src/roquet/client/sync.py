@@ -17,6 +17,7 @@ from roquet.client import _mq
 from roquet.client._signals import stop_at_signal
 from roquet.client._sync.receive import Consumer, PullConsumer, Received
 from roquet.client._sync.send import Producer
+from roquet.client._sync.sockets import Sockets
 from roquet.client._sync.transactions import Transaction, TransactionProducer
 from roquet.client._sync_admin import Admin
 from roquet.client._sync_client.simple_consumer import SimpleConsumer
@@ -87,6 +88,7 @@ class MQ:
         """Wrap; nothing runs yet."""
         self._inner = inner
         self._loop = LoopThread("roquet-client")
+        self._sockets = Sockets(self._loop)
         self._pools = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -109,6 +111,7 @@ class MQ:
         try:
             self._loop.run(self._inner.close())
         finally:
+            self._sockets.close()
             self._pools.close()
             self._loop.close()
 
@@ -122,7 +125,7 @@ class MQ:
     ) -> Producer:
         """Make a producer."""
         made = self._loop.call(lambda: self._inner.producer(group, options=options))
-        return Producer(made, self._loop)
+        return Producer(made, self._loop, self._sockets)
 
     def transaction_producer(
         self,
@@ -136,7 +139,7 @@ class MQ:
         made = self._loop.call(
             lambda: self._inner.transaction_producer(group, checked, options=options)
         )
-        return TransactionProducer(made, self._loop)
+        return TransactionProducer(made, self._loop, self._sockets)
 
     def consumer(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+import time
 from typing import TYPE_CHECKING, Self
 
 from roquet.base.errors import BrokenFrame, OutcomeUnknown, Unreachable
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from roquet.protocol.command import Command
     from roquet.remoting.tls import ClientTls
 
+_READ_SIZE = 64 * 1024
 _ASK = ~(FLAG_RESPONSE | FLAG_ONE_WAY)
 
 
@@ -39,7 +41,9 @@ class BlockingConnection:
         self.address = address
         self._frame_size_max = frame_size_max
         self._partial = bytearray()
+        self._buffer = memoryview(bytearray(_READ_SIZE))
         self._opaque = 0
+        self._poll: select.poll | None = None
         self._codes: list[int] = []
         try:
             self._socket = _connect(address, connect_s, tls)
@@ -63,14 +67,40 @@ class BlockingConnection:
         """Whether there is something to read though nothing is waited for: mostly its end."""
         if not self._open:
             return True
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return bool(poll.poll(0))
+        if self._poll is None:
+            self._poll = select.poll()
+            self._poll.register(self._socket, select.POLLIN)
+        return bool(self._poll.poll(0))
 
     def close(self) -> None:
         """End the connection."""
         self._open = False
         self._socket.close()
+
+    def ask(self, command: Command, within_s: float) -> Command:
+        """Ask and return the answer, all within `within_s`.
+
+        Raises as `call` does; whatever is raised, an interrupt too, the connection is closed.
+        """
+        end_s = time.monotonic() + within_s
+        (number,) = self.post((command,), within_s)
+        try:
+            while True:
+                for answer in self._receive():
+                    if answer.is_response and answer.opaque == number:
+                        return answer
+                # A time of 0 would not wait at all, which is another error than a time-out.
+                self._socket.settimeout(max(1e-6, end_s - time.monotonic()))
+        except TimeoutError:
+            self.close()
+            name, waited_s = request_name(command.code), max(0.01, round(within_s, 2))
+            text = f"{self.address} did not answer {name} within {waited_s:g} s"
+            raise OutcomeUnknown(text) from None
+        except (OSError, BrokenFrame) as error:
+            raise self._failed(error) from error
+        except BaseException:
+            self.close()
+            raise
 
     def call(self, command: Command, timeout: float = 3.0) -> Command:
         """Ask and wait; `timeout` is seconds for each read and write.
@@ -101,6 +131,9 @@ class BlockingConnection:
             self._socket.sendall(frames)
         except OSError as error:
             raise self._failed(error) from error
+        except BaseException:
+            self.close()  # who knows how much of a frame went out
+            raise
         return numbers
 
     def take(self, numbers: Sequence[int], timeout: float = 3.0) -> list[Command]:
@@ -123,10 +156,14 @@ class BlockingConnection:
         return OutcomeUnknown(f"{self.address} did not answer {asked}: {error}")
 
     def _receive(self) -> list[Command]:
-        data = self._socket.recv(256 * 1024)
-        if not data:
+        size = self._socket.recv_into(self._buffer)
+        if not size:
             raise ConnectionResetError("it closed the connection")
-        self._partial += data
+        if not self._partial:
+            commands, used = decode(self._buffer[:size], self._frame_size_max)
+            self._partial += self._buffer[used:size]
+            return commands
+        self._partial += self._buffer[:size]
         commands, used = decode(self._partial, self._frame_size_max)
         del self._partial[:used]
         return commands

@@ -219,6 +219,22 @@ class Client:
         except OSError as error:
             raise why_not_connected(address, error, uses_tls=self._tls is not None) from error
 
+    def can_go_beside(self, address: str) -> bool:
+        """Tell whether a thread may ask `host:port` on a plain socket of its own; any may ask.
+
+        That is while this client's own connection stands, and not with TLS, whose handshake and
+        explanations of failures are for the loop.
+        """
+        slot = self._slots.get(address)
+        shared = None if slot is None else slot.connection
+        is_plain = self._tls is None and not self._stopped
+        return is_plain and shared is not None and shared.is_open
+
+    @property
+    def sign(self) -> Callable[[Command], Command] | None:
+        """What signs each request, where there are credentials."""
+        return self._sign
+
     def disconnect(self, address: str) -> None:
         """Close the connection to `host:port` if there is one; the next call makes a new one."""
         slot = self._slots.get(address)

@@ -54,6 +54,9 @@ ASYNC_ONLY = {
     "hasten",
     "note",
     "in_flight_max",
+    "composed",
+    "delivery",
+    "timeout_s",
     "ready",
     "watch",
 }

@@ -110,6 +110,10 @@ class RouteBook:
             queues = self._publish[topic] = publish_queues(topic, route)
         return queues
 
+    def computed_queues(self, topic: str) -> tuple[MessageQueue, ...] | None:
+        """Return the queues to send to where they are computed already. Any thread may ask."""
+        return self._publish.get(topic)
+
     def forget(self, topic: str) -> None:
         """Drop a topic's route, so that the next use asks for it."""
         self._routes.pop(topic, None)

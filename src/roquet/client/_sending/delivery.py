@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from roquet.client._sending.choosing import Chooser
     from roquet.client._sending.encode import Encoded
     from roquet.model.queue import MessageQueue
+    from roquet.remoting.client import Client
 
 _RESTART_PAUSE_S = 0.1
 _BUSY_PAUSE_MAX_S = 0.8
@@ -65,6 +66,11 @@ class Delivery:
         self._fields: dict[MessageQueue, dict[str, str]] = {}
         self._turns = itertools.count(rng.randrange(1 << 16))
 
+    @property
+    def client(self) -> Client:
+        """The connections that it uses."""
+        return self._session.client
+
     async def deliver(
         self, encoded: Encoded, chooser: Chooser | None, timeout_s: float | None
     ) -> list[SendReceipt]:
@@ -83,8 +89,43 @@ class Delivery:
         self._tracer.sent(encoded, self._group, begun_ms, receipts)
         return receipts
 
+    def placed(
+        self, encoded: Encoded, chooser: Chooser | None
+    ) -> tuple[MessageQueue, str, Command] | None:
+        """Return queue, address and frame of a first try that a thread of the caller makes.
+
+        None where more has to be known or done than the loop's thread has ready. Any thread may
+        ask: nothing is changed but the turn.
+        """
+        if self._tracer is not None or self._latency is not None or encoded.due is not None:
+            return None
+        queues = self._session.book.computed_queues(encoded.topic)
+        if not queues:
+            return None
+        queue = queues[next(self._turns) % len(queues)] if chooser is None else chooser(queues)
+        address = self._session.book.master(queue.broker_name)
+        return None if address is None else (queue, address, self.request(encoded, queue))
+
+    async def go_on(
+        self,
+        encoded: Encoded,
+        chooser: Chooser | None,
+        left_s: float,
+        queue: MessageQueue,
+        error: Refused | Unreachable | OutcomeUnknown,
+    ) -> list[SendReceipt]:
+        """Deliver what failed once, at `queue` with `error`, with the tries and time that remain.
+
+        Raises as `deliver` does.
+        """
+        return await self._deliver(encoded, chooser, left_s, (queue, error))
+
     async def _deliver(
-        self, encoded: Encoded, chooser: Chooser | None, timeout_s: float | None
+        self,
+        encoded: Encoded,
+        chooser: Chooser | None,
+        timeout_s: float | None,
+        tried: tuple[MessageQueue, Refused | Unreachable | OutcomeUnknown] | None = None,
     ) -> list[SendReceipt]:
         budget_s = self._options.timeout_s if timeout_s is None else timeout_s
         loop = asyncio.get_running_loop()
@@ -97,6 +138,9 @@ class Delivery:
             attempt += 1
             left = end - loop.time()
             try:
+                if tried is not None:
+                    (last, error), tried = tried, None
+                    raise error
                 last = await self.choose(encoded.topic, chooser, last, left)
                 return await self._send_to(encoded, last, left)
             except (Refused, Unreachable, OutcomeUnknown) as error:
@@ -248,7 +292,8 @@ class Delivery:
                     f"first ({error.remark})",
                 ) from error
             route = auto_created(template)
-        queues = publish_queues(topic, route)
+        # The book keeps what it computes, and knows no topic that the first send creates.
+        queues = session.book.publish_queues(topic) or publish_queues(topic, route)
         if not queues:
             session.book.forget(topic)
             raise Unreachable(f"topic {topic} has no queue that can be written to now")

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from roquet.client._replies import Replies
     from roquet.client._sending.accumulator import Promise
     from roquet.client._sending.choosing import Chooser
+    from roquet.client._sending.due import Due
     from roquet.client.codecs.base import Codec
     from roquet.model.queue import MessageQueue
     from roquet.protocol.messages.message_id import UniqueIds
@@ -65,6 +66,7 @@ class Producer:
         """Take what `MQ.producer` gives."""
         self.group = group
         self.in_flight_max: int = options.in_flight_max
+        self.timeout_s: float = options.timeout_s
         self._session = session
         self._options = options
         self._ids = ids
@@ -137,7 +139,7 @@ class Producer:
         UsageError (fix the call), Refused (the broker said no), Unreachable (never sent) and
         OutcomeUnknown (sent, no answer: it may be stored).
         """
-        message = self._composed(
+        message = self.composed(
             topic,
             body,
             tag,
@@ -146,11 +148,8 @@ class Producer:
             delay_level=delay_level,
             codec=codec,
         )
-        message_id = unique_key or self._next_id()
-        encoded = encode_one(message, message_id, self._options, due=due_of(delay, at))
-        chooser = choose_by(message, order_key, queue, selector)
-        receipts = await self._deliver(encoded, chooser, timeout_s)
-        return receipts[0]
+        ready = self.ready(message, due_of(delay, at), unique_key, order_key, queue, selector)
+        return (await self._deliver(*ready, timeout_s))[0]
 
     async def recall(self, receipt: SendReceipt | str, *, timeout_s: float = 3.0) -> None:
         """Take back a message that waits for its time: its receipt, or the receipt's handle.
@@ -251,7 +250,7 @@ class Producer:
 
         Raises UsageError, Unreachable, and Refused when the topic has no route.
         """
-        message = self._composed(topic, body, tag, keys, user_properties=properties, codec=codec)
+        message = self.composed(topic, body, tag, keys, user_properties=properties, codec=codec)
         encoded = encode_one(message, self._next_id(), self._options)
         chooser = choose_by(message, None, queue, None)
         found = await self._delivery.choose(encoded.topic, chooser, None, self._options.timeout_s)
@@ -327,7 +326,7 @@ class Producer:
 
         Raises as `send` does, and OutcomeUnknown when no answer came in time.
         """
-        message = self._composed(topic, body, tag, keys, user_properties=properties, codec=codec)
+        message = self.composed(topic, body, tag, keys, user_properties=properties, codec=codec)
         a_number("timeout_s", timeout_s)
         chooser = choose_by(message, order_key, queue, None)
         correlation_id, future = self._replies.expect()
@@ -385,6 +384,25 @@ class Producer:
 
     # --- inside ------------------------------------------------------------------------------
 
+    @property
+    def delivery(self) -> Delivery:
+        """What delivers its messages. For the blocking client, as all from here to `note`."""
+        return self._delivery
+
+    def ready(  # noqa: PLR0917  (what `send` is given)
+        self,
+        message: Message,
+        due: Due | None,
+        unique_key: str | None,
+        order_key: str | None,
+        queue: MessageQueue | None,
+        selector: Callable[[Sequence[MessageQueue], Message], MessageQueue] | None,
+    ) -> tuple[Encoded, Chooser | None]:
+        """Return a message as it is sent, and its chooser; any thread may. Raises UsageError."""
+        self._check_open()
+        encoded = encode_one(message, unique_key or self._next_id(), self._options, due=due)
+        return encoded, choose_by(message, order_key, queue, selector)
+
     def prepared(
         self,
         topic: str | Message,
@@ -401,9 +419,9 @@ class Producer:
         promise: Promise,
         settled: Callable[[RoquetError | None], None],
     ) -> Submission:
-        """Make a message ready for `accept`; any thread may. For the blocking client."""
+        """Make a message ready for `accept`; any thread may."""
         self._check_open()
-        message = self._composed(topic, body, tag, keys, user_properties=properties, codec=codec)
+        message = self.composed(topic, body, tag, keys, user_properties=properties, codec=codec)
         due = due_of(delay, at)
         encoded = encode_one(message, self._next_id(), self._options, due=due)
         chooser = choose_by(message, order_key, queue, None)
@@ -442,7 +460,7 @@ class Producer:
         a_time_s("timeout_s", timeout_s)
         return await self._delivery.deliver(encoded, chooser, timeout_s)
 
-    def _composed(
+    def composed(
         self,
         topic: str | Message,
         body: object,
@@ -453,6 +471,7 @@ class Producer:
         delay_level: int = 0,
         codec: Codec | None,
     ) -> Message:
+        """Return the message of a send's arguments, its topic with the namespace."""
         if isinstance(topic, Message):
             if codec is not None:
                 raise UsageError("a whole Message has its body: a codec encodes values alone")

@@ -166,7 +166,7 @@ class TransactionProducer(Producer):
         `send` does; a message that the broker did not keep as it promised is rolled back and
         refused.
         """
-        message = self._composed(topic, body, tag, keys, user_properties=properties, codec=codec)
+        message = self.composed(topic, body, tag, keys, user_properties=properties, codec=codec)
         if message.delay_level or not _TIMERS.isdisjoint(message.properties):
             raise UsageError("a transaction has no delayed messages")
         unique = self._next_id()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from roquet.client._sending import transactions as _transactions
     from roquet.client._sending.receipt import SendReceipt
     from roquet.client._sending.transactions import TransactionState
+    from roquet.client._sync.sockets import Sockets
     from roquet.client.codecs.base import Codec
     from roquet.model.message import Message
     from roquet.model.queue import MessageQueue
@@ -45,9 +46,11 @@ class Transaction(transactions.Transaction):
 class TransactionProducer(Producer):
     """A producer whose messages may depend on work of its own, blocking."""
 
-    def __init__(self, inner: _transactions.TransactionProducer, loop: LoopThread) -> None:
+    def __init__(
+        self, inner: _transactions.TransactionProducer, loop: LoopThread, sockets: Sockets
+    ) -> None:
         """Wrap."""
-        super().__init__(inner, loop)
+        super().__init__(inner, loop, sockets)
         self._transactional = inner
 
     def begin(

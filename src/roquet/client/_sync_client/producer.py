@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from datetime import datetime, timedelta
+    from collections.abc import Iterable, Mapping, Sequence
 
     from roquet.client._sending import producer
     from roquet.client._sending.receipt import SendReceipt
@@ -40,61 +39,6 @@ class Producer:
     def close(self) -> None:
         """Wait for submitted sends and leave the group. Twice is once."""
         self._loop.run(self._inner.close())
-
-    def send(
-        self,
-        topic: str | Message,
-        body: object = b"",
-        *,
-        tag: str | None = None,
-        keys: str | Iterable[str] = (),
-        properties: Mapping[str, str] | None = None,
-        codec: Codec | None = None,
-        delay: timedelta | float | None = None,
-        at: datetime | None = None,
-        delay_level: int = 0,
-        order_key: str | None = None,
-        queue: MessageQueue | None = None,
-        selector: Callable[[Sequence[MessageQueue], Message], MessageQueue] | None = None,
-        unique_key: str | None = None,
-        timeout_s: float | None = None,
-    ) -> SendReceipt:
-        """Send one message and wait until the broker has it.
-
-        `topic` may be a whole `Message`; then the fields come from it. `body` is text or bytes, or
-        with a `codec` (this one's, or that of the options) a value that it encodes. Messages with
-        the same `order_key` go to the same queue; `queue` and `selector` choose one directly. A
-        chosen queue is never replaced by another, so such sends are tried again only while its
-        broker is away or busy. `unique_key` replaces the one that the producer would make.
-
-        `delay` (a timedelta or seconds, up to ten years) or `at` (a datetime with a time zone) is
-        when consumers get the message: a timer on brokers of RocketMQ 5, which come to within a
-        second and may allow less (timerMaxDelaySec, three days). Brokers before 5 have levels
-        alone: a delay that is exactly one works there, any other raises UsageError.
-
-        A broker that cannot be reached, or says that it is busy (code 2), is tried until
-        `timeout_s` (3 s) is over, so that a restart or a change of role is no failure. Raises
-        UsageError (fix the call), Refused (the broker said no), Unreachable (never sent) and
-        OutcomeUnknown (sent, no answer: it may be stored).
-        """
-        return self._loop.run(
-            self._inner.send(
-                topic,
-                body,
-                tag=tag,
-                keys=keys,
-                properties=properties,
-                codec=codec,
-                delay=delay,
-                at=at,
-                delay_level=delay_level,
-                order_key=order_key,
-                queue=queue,
-                selector=selector,
-                unique_key=unique_key,
-                timeout_s=timeout_s,
-            )
-        )
 
     def recall(self, receipt: SendReceipt | str, *, timeout_s: float = 3.0) -> None:
         """Take back a message that waits for its time: its receipt, or the receipt's handle.

@@ -6,7 +6,9 @@ CPU and the wall clock are not in it, so a busy machine changes it little.
 
 push: a consumer that acknowledges each message; pull: a pull consumer's polls; submit: sends
 under way many at a time; send: each awaited; the same by the blocking client.
-`--compare FILE` prints ratios to an earlier `--json FILE`.
+`--compare FILE` prints ratios to an earlier `--json FILE`. `--peers` measures aiokafka, nats-py
+and RocketMQ's client over gRPC behind it, in environments of their own, on the same work, each with
+its server, and writes `bench/results/clients-….json`.
 """
 
 from __future__ import annotations
@@ -14,15 +16,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import platform
 import statistics
 import sys
 import tempfile
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import roquet
 from bench import processes
+from bench.features.clients import peers
+from bench.run import commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,8 +163,8 @@ class Rounds:
         return (time.process_time() - begun) * 1e6 / (count or self.count)
 
 
-def measured(cases: list[str], count: int, rounds: int) -> dict[str, float]:
-    """Return microseconds of CPU a message by case, the median of the rounds."""
+def measured(cases: list[str], count: int, rounds: int) -> dict[str, list[float]]:
+    """Return microseconds of CPU a message by case, one figure a round."""
     found: dict[str, list[float]] = {case: [] for case in cases}
     with (
         tempfile.TemporaryDirectory(prefix="roquet-bench-client-") as folder,
@@ -170,7 +177,25 @@ def measured(cases: list[str], count: int, rounds: int) -> dict[str, float]:
         for _ in range(rounds):
             for case in cases:
                 found[case].append(run.run(case))
-    return {case: statistics.median(figures) for case, figures in found.items()}
+    return found
+
+
+def write_beside(own: dict[str, list[float]], options: argparse.Namespace) -> None:
+    """Measure the clients of others and write all figures of the run to one file."""
+    load = os.getloadavg()[0]
+    others = peers.measured(options.count, options.rounds)
+    when = datetime.now(UTC).strftime("%Y%m%d-%H%M")
+    path = Path(f"bench/results/clients-{when}-{commit()}.json")
+    result = {
+        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
+        "commit": commit(),
+        "command": "python -m bench.features.client " + " ".join(sys.argv[1:]),
+        "load": [round(load, 1), round(os.getloadavg()[0], 1)],
+        "count": options.count,
+        "cpu_us": {"roquet": own, **others},
+    }
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    print(path)
 
 
 def main() -> int:
@@ -181,12 +206,14 @@ def main() -> int:
     parser.add_argument("--only", default="", help="cases by name, separated by commas")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--compare", type=Path, help="figures of before")
+    parser.add_argument("--peers", action="store_true", help="clients of other brokers as well")
     options = parser.parse_args()
     cases = [it.strip() for it in options.only.split(",") if it.strip()] or list(GOALS)
     if wrong := set(cases) - GOALS.keys():
         parser.error(f"there are {sorted(GOALS)}, not {sorted(wrong)}")
     before = json.loads(options.compare.read_text()) if options.compare else {}
-    found = measured(cases, options.count, options.rounds)
+    figures = measured(cases, options.count, options.rounds)
+    found = {case: statistics.median(each) for case, each in figures.items()}
     print(f"{'case':12} {'us/message':>10} {'goal':>6} {'before':>7} {'ratio':>6}")
     for case, figure in found.items():
         old = before.get(case)
@@ -194,6 +221,8 @@ def main() -> int:
         print(f"{case:12} {figure:10.1f} {GOALS[case]:6.1f} {rest}")
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
+    if options.peers:
+        write_beside(figures, options)
     return 0
 
 

@@ -31,13 +31,18 @@ def fetch() -> Path:
     return program
 
 
-def start(folder: Path, topic: str, loadgen: Path) -> Peer:
-    """Start the server with its defaults, and make the stream that the loads use."""
+def launch(folder: Path) -> Peer:
+    """Start the server with its defaults."""
     folder.mkdir(parents=True)
     port = free_port(random.Random())
     where = ["--addr", "127.0.0.1", "--port", str(port), "--store_dir", str(folder / "store")]
     process = spawn([str(fetch()), "--jetstream", *where], folder, port)
-    peer = Peer("nats", f"127.0.0.1:{port}", process)
+    return Peer("nats", f"127.0.0.1:{port}", process)
+
+
+def start(folder: Path, topic: str, loadgen: Path) -> Peer:
+    """Start the server, and make the stream that the loads use."""
+    peer = launch(folder)
     command = [str(loadgen), "create", peer.address, topic, "--wire", "nats", "--secs", "0"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -39,7 +39,7 @@ FORMS = {
         "Producer",
         frozenset(
             {
-                *("send", "submit", "reply", "send_encoded"),
+                *("send", "submit", "send_one_way", "reply", "send_encoded"),
                 *("delivery", "composed", "ready", "prepared", "accept", "hasten", "note"),
             },
         ),

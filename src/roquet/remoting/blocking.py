@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from roquet.protocol.command import Command
     from roquet.remoting.tls import ClientTls
 
-_READ_SIZE = 64 * 1024
+_READ_SIZE = 256 * 1024
 _ASK = ~(FLAG_RESPONSE | FLAG_ONE_WAY)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -60,6 +61,7 @@ class LoopThread:
         self._posted: deque[Callable[[], object]] = deque()
         self._is_awake = False
         """Whether the loop looks at what is posted soon."""
+        self._process = os.getpid()
         self._thread = threading.Thread(  # noqa: TID251  (this is the place for it)
             target=self._serve, name=name, daemon=True
         )
@@ -82,7 +84,9 @@ class LoopThread:
             raise
 
     def check(self) -> None:
-        """Raise UsageError where nothing can be waited for: closed, or on this very thread."""
+        """Raise UsageError where nothing can be waited for: closed, forked, or this very thread."""
+        if os.getpid() != self._process:
+            raise UsageError("the blocking client was made before a fork: make one in each process")
         if threading.current_thread() is self._thread or self._loop.is_closed():
             raise UsageError("the blocking client is closed, or called from its own callback")
 
@@ -130,8 +134,8 @@ class LoopThread:
         return self._loop.is_closed()
 
     def close(self) -> None:
-        """End the loop and the thread. Twice is once."""
-        if self._loop.is_closed():
+        """End the loop and the thread, which a forked process has not. Twice is once."""
+        if self._loop.is_closed() or os.getpid() != self._process:
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

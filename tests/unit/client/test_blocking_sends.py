@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import threading
 import time
@@ -184,12 +186,13 @@ def test_threads_beyond_the_bound_share_the_connection_of_the_loop(broker: Broke
         assert 1 <= most <= beside.SOCKETS_MAX
 
 
-def test_sends_after_submits_stay_behind_them(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("way", ["submit", "send_one_way"])
+def test_sends_after_those_that_nobody_waits_for_stay_behind_them(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     with sync.connect(broker.url) as mq, mq.producer() as producer:
         producer.send("orders", b"x", order_key="k")
-        producer.submit("orders", b"x", order_key="k")
+        getattr(producer, way)("orders", b"x")
         seen = loop_calls(mq, monkeypatch)
         producer.send("orders", b"x", order_key="k")
         assert seen == ["deliver"]
@@ -222,3 +225,20 @@ def test_what_the_loop_has_to_do_goes_over_the_loop(
             producer.send("orders", b"x")
     with pytest.raises(roquet.UsageError, match="closed"):
         producer.send("orders", b"x")
+
+
+def test_a_forked_process_is_told_that_it_needs_a_client_of_its_own(broker: Broker) -> None:
+    with sync.connect(broker.url) as mq, mq.producer() as producer:
+        for _ in range(2):
+            producer.send("orders", b"x")
+        child = os.fork()
+        if child == 0:  # pragma: no cover (another process)
+            with contextlib.suppress(BaseException):
+                try:
+                    producer.send("orders", b"not from here")
+                except roquet.UsageError as error:
+                    mq._loop.close()
+                    os._exit(7 if "made before a fork" in str(error) else 1)
+            os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert producer.send("orders", b"x").queue_offset == 2

@@ -33,8 +33,8 @@ class Producer(producer.Producer):
         """Wrap; `sockets` are for plain sends."""
         super().__init__(inner, loop)
         self._sockets = sockets
-        self._submits = False
-        """Whether `submit` was used: what is sent after it has to stay behind it."""
+        self._goes_ahead = False
+        """Whether something was sent without waiting: what follows has to stay behind it."""
         # The asyncio producer's own are for its loop alone.
         self._slots = threading.Semaphore(inner.in_flight_max)
 
@@ -88,7 +88,7 @@ class Producer(producer.Producer):
         )
         ready = inner.ready(message, due_of(delay, at), unique_key, order_key, queue, selector)
         within_s = inner.timeout_s if timeout_s is None else timeout_s
-        if self._submits:
+        if self._goes_ahead:
             return self._loop.run(inner.delivery.deliver(*ready, within_s))[0]
         return self._sockets.deliver(inner.delivery, *ready, within_s)
 
@@ -111,7 +111,7 @@ class Producer(producer.Producer):
         Batches, order, failures and arguments are as in `roquet.Producer.submit`.
         """
         self._loop.check()
-        self._submits = True
+        self._goes_ahead = True
         promise: concurrent.futures.Future[SendReceipt] = concurrent.futures.Future()
         one = self._inner.prepared(
             topic,
@@ -136,6 +136,28 @@ class Producer(producer.Producer):
             self._slots.release()
             raise
         return promise
+
+    def send_one_way(
+        self,
+        topic: str | Message,
+        body: object = b"",
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        codec: Codec | None = None,
+        queue: MessageQueue | None = None,
+    ) -> None:
+        """Send without waiting for an answer: fast, and lost when the broker refuses it.
+
+        Raises UsageError, Unreachable, and Refused when the topic has no route.
+        """
+        self._goes_ahead = True
+        self._loop.run(
+            self._inner.send_one_way(
+                topic, body, tag=tag, keys=keys, properties=properties, codec=codec, queue=queue
+            )
+        )
 
     def _settled(self, error: RoquetError | None) -> None:
         self._inner.note(error)

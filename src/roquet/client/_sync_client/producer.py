@@ -77,27 +77,6 @@ class Producer:
             )
         )
 
-    def send_one_way(
-        self,
-        topic: str | Message,
-        body: object = b"",
-        *,
-        tag: str | None = None,
-        keys: str | Iterable[str] = (),
-        properties: Mapping[str, str] | None = None,
-        codec: Codec | None = None,
-        queue: MessageQueue | None = None,
-    ) -> None:
-        """Send without waiting for an answer: fast, and lost when the broker refuses it.
-
-        Raises UsageError, Unreachable, and Refused when the topic has no route.
-        """
-        self._loop.run(
-            self._inner.send_one_way(
-                topic, body, tag=tag, keys=keys, properties=properties, codec=codec, queue=queue
-            )
-        )
-
     def flush(self) -> None:
         """Wait for everything submitted. Raises the first failure since the last flush."""
         self._loop.run(self._inner.flush())

@@ -115,6 +115,11 @@ class Lane:
         return max(0, len(self._queue) - (self.config.concurrency - self._running))
 
     @property
+    def has_queued(self) -> bool:
+        """Whether a job is in the queue, whatever it waits for."""
+        return bool(self._queue)
+
+    @property
     def running(self) -> int:
         """How many jobs have begun and not ended."""
         return self._running

@@ -41,7 +41,8 @@ ClassRows = Callable[[], "Iterable[tuple[Sequence[str], Sequence[float], float]]
 
 
 _LAG_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
-_TICK_S = 0.01
+LAG_TICK_S = 0.05
+"""A lag is found too small by up to this: nobody knows when within a tick it began."""
 ROWS_MAX = 10_000
 """Rows of one distribution; names beyond are not counted one by one."""
 FAMILY_ROWS_MAX = 50_000
@@ -383,7 +384,7 @@ def _by_lane(lanes: Lanes, what: str) -> dict[str, float]:
 
 
 class LoopLag:
-    """How late the loop runs what is due: a tick every 10 ms measures its own delay. A service."""
+    """How late the loop runs what is due: a tick every 50 ms measures its own delay. A service."""
 
     def __init__(self, metrics: Metrics | None = None) -> None:
         """Report to `metrics` when given."""
@@ -407,6 +408,11 @@ class LoopLag:
                 "Worst lag since it was last asked",
                 lambda: self.take_max_ms() / 1000,
             )
+
+    @property
+    def margin_ms(self) -> float:
+        """By how much a sample may be below the true lag: that began within a tick."""
+        return LAG_TICK_S * 1000
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Have `listener` called after each sample, before the loop reads from any socket."""
@@ -446,8 +452,8 @@ class LoopLag:
             self._timer = None
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._due_s = loop.time() + _TICK_S
-        self._timer = loop.call_later(_TICK_S, self._tick, loop)
+        self._due_s = loop.time() + LAG_TICK_S
+        self._timer = loop.call_later(LAG_TICK_S, self._tick, loop)
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         lag_s = max(0.0, loop.time() - self._due_s)

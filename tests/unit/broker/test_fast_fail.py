@@ -27,6 +27,7 @@ REJECTED = "2[REJECTREQUEST]system busy, start flow control for a while"
 class Story:
     def __init__(self, *, enabled: bool = True) -> None:
         self.last_ms = 0.0
+        self.margin_ms = 0.0
         self.busy_ms = 0
         self.clock = FakeClock()
         self.state = BrokerState()
@@ -92,6 +93,49 @@ def test_fast_fail_late_loop_keeps_out_only_reads_that_waited_too_long_themselve
         story.waits.read_ms = 500
         await story.lag(20)
         assert (story.fast_fail.judges_reads, story.fast_fail.takes_sends()) == (False, True)
+
+    asyncio.run(tell())
+
+
+def test_fast_fail_lag_that_may_be_longer_than_measured_counts_as_late() -> None:
+    async def tell() -> None:
+        story = Story()
+        story.margin_ms = 50.0
+        judges: list[bool] = []
+        for lag_ms in (150, 151, 20):
+            await story.lag(lag_ms)
+            judges.append(story.fast_fail.judges_reads)
+        assert judges == [False, True, False]
+
+    asyncio.run(tell())
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "busy_ms", "pause_s"),
+    [(200, 1000, 0.1), (100, 1000, 0.05), (30, 1000, 0.02), (200, 100, 0.05), (None, 1000, 0.1)],
+)
+def test_fast_fail_looks_seldom_while_nothing_waits(
+    age_ms: int | None, busy_ms: int, pause_s: float
+) -> None:
+    async def tell() -> None:
+        story = Story()
+        story.fast_fail.follow(FastFailConfig(enabled=True, page_cache_busy_ms=busy_ms))
+        configs = [
+            dataclasses.replace(lane.config, age_max_ms=age_ms, concurrency=1)
+            for lane in story.lanes.all()
+        ]
+        story.lanes.follow(configs)
+        await story.lanes.start()
+        assert story.fast_fail.pause_s() == pytest.approx(pause_s)
+        gate = asyncio.Event()
+        for _ in range(2):
+            story.lanes["send"].submit(Job(story.clock.now_ms(), gate))
+        await asyncio.sleep(0)
+        assert story.fast_fail.pause_s() == pytest.approx(0.02), "one waits for the other"
+        gate.set()
+        await asyncio.sleep(0.01)
+        assert story.fast_fail.pause_s() == pytest.approx(pause_s)
+        await story.lanes.stop()
 
     asyncio.run(tell())
 

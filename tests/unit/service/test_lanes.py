@@ -377,12 +377,12 @@ def test_loop_lag_sees_a_blocked_loop() -> None:
         await lag.start()
         await asyncio.sleep(0.03)
         loop = asyncio.get_running_loop()
-        until = loop.time() + 0.1
+        until = loop.time() + 0.2
         while loop.time() < until:
             pass
         await asyncio.sleep(0.02)
-        assert lag.take_max_ms() >= 80
-        assert lag.take_max_ms() < 80
+        assert lag.take_max_ms() + lag.margin_ms >= 180
+        assert lag.take_max_ms() < 100
         await lag.stop()
         assert b"roquet_loop_lag_seconds_count" in metrics.render()
 

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from roquet.service.lanes import Lanes
 
 REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
+_LOOK_S = 0.02
+"""Between looks at requests that wait."""
+_IDLE_LOOK_S = 0.1
+"""The same while none waits."""
 STUCK_MS = 10_000_000
 """An append that seems to take longer than this is a clock that was set."""
 
@@ -61,6 +65,11 @@ class Lag(Protocol):
     @property
     def last_ms(self) -> float:
         """The latest sample in milliseconds."""
+        ...
+
+    @property
+    def margin_ms(self) -> float:
+        """By how much a sample may be below the true lag."""
         ...
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -120,6 +129,18 @@ class FastFail:
     async def stop(self) -> None:
         """Nothing to do."""
 
+    def pause_s(self) -> float:
+        """Return when to look again.
+
+        While nothing waits, nothing can be too old before the shortest limit has passed.
+        """
+        lanes = self._lanes.all()
+        if any(lane.has_queued for lane in lanes):
+            return _LOOK_S
+        limits_ms = [it.config.age_max_ms for it in lanes if it.config.age_max_ms is not None]
+        least_ms = min([*limits_ms, self._rules.page_cache_busy_ms])
+        return min(_IDLE_LOOK_S, max(_LOOK_S, least_ms / 2000))
+
     async def tick(self) -> None:
         """Look at the waiting requests: the action of a timer."""
         if not self._rules.enabled:
@@ -130,7 +151,8 @@ class FastFail:
 
     def _sampled(self) -> None:
         limit_ms = self._lanes["send"].config.age_max_ms
-        if self._rules.enabled and limit_ms is not None and self._lag.last_ms > limit_ms:
+        lag_ms = self._lag.last_ms + self._lag.margin_ms
+        if self._rules.enabled and limit_ms is not None and lag_ms > limit_ms:
             self._waits.is_late = True
         elif self._waits.is_late:
             self._waits.in_time()

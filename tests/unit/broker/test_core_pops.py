@@ -19,7 +19,7 @@ from roquet.broker.pop.receive.reads import Draws
 from roquet.broker.pop.receive.rules import PopConfig
 from roquet.model.topic import TopicConfig
 from roquet.protocol.pop.records import PopCheckpoint
-from roquet.remoting.connections.fast_ingest import PopHere, Wish
+from roquet.remoting.connections.popped import PopHere, Wish
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from roquet.broker.api.refusal import Refusal
 from roquet.broker.pop.receive.reads import Draw
 from roquet.model.subscription import ExpressionType
 from roquet.protocol.pop.records import PopCheckpoint
-from roquet.remoting.connections.fast_ingest import PopHere, Wish
+from roquet.remoting.connections.popped import PopHere, Wish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from roquet.broker.pop.buffer.service import PopBuffer
     from roquet.broker.pop.receive.in_flight import PopInFlight
     from roquet.broker.state import BrokerState, Identity
-    from roquet.remoting.connections.fast_ingest import MergeHere
+    from roquet.remoting.connections.popped import MergeHere
     from roquet.store.store import Durability
     from roquet.store.tables.topics import TopicTable
 

@@ -16,6 +16,7 @@ from roquet.protocol.command import FLAG_ONE_WAY, FLAG_RESPONSE
 from roquet.remoting.codec import encode, encode_start
 from roquet.remoting.connections.in_flight import Deadlines, InFlight
 from roquet.remoting.connections.limits import NOTHING, Standing
+from roquet.remoting.connections.writing import write_through
 
 if TYPE_CHECKING:
     import socket
@@ -474,12 +475,11 @@ class Connection(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             return
         self.last_ms = self._owner.now_ms()
-        if len(output) == 1:
-            transport.write(output[0])
-        elif size >= COPY_MAX * len(output):
+        if len(output) > 1 and size >= COPY_MAX * len(output):
             transport.writelines(output)
         else:
-            transport.write(b"".join(output))
+            data = output[0] if len(output) == 1 else b"".join(output)
+            write_through(transport, self._fd, data)
         if self._stuck:
             self._account()
 

@@ -16,10 +16,16 @@ from roquet.remoting.codec import command_of
 from roquet.remoting.connections.ingest import FeedResult
 from roquet.remoting.connections.limits import ConnectionConfig, Standing
 from roquet.remoting.connections.native import NativeConnections
-from roquet.remoting.connections.unbound import no_answer, nothing_in_memory, nowhere
+from roquet.remoting.connections.popped import (
+    MergeHere,
+    PopHere,
+    no_answer,
+    nothing_in_memory,
+    nowhere,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from roquet._native import Store as NativeStore
     from roquet.base.clock import Clock
@@ -91,60 +97,6 @@ class AnsweredHere(NamedTuple):
     """Answers by class."""
     took_us: int
     """Microseconds of all of them."""
-
-
-class MergeHere(NamedTuple):
-    """Acknowledgements of one checkpoint that may be in memory."""
-
-    of: tuple[str, str, int, int, int]
-    """(topic, group, queue id, start offset, pop time)."""
-    offsets: list[int]
-    opaques: list[int]
-    """Correlation numbers: one for each offset, or one of a batch."""
-    frames: bytes
-    """The requests, one behind the other."""
-    is_batch: bool
-    """Whether all of it is one request, which is settled whole or not at all."""
-
-
-class PopHere(NamedTuple):
-    """A plain pop that the core has read. Times are milliseconds."""
-
-    opaque: int
-    topic: str
-    group: str
-    queue_id: int
-    """Below 0: all queues."""
-    messages: int
-    invisible_ms: int
-    poll_ms: int
-    born_ms: int
-    """When its client sent it; 0: not known."""
-    expression: str
-    """A tag expression; empty for every message."""
-    frame: bytes
-    """The request; empty when the processors have it already."""
-    since_ms: int = 0
-    """When a pop that has waited for a message was received; 0: it has not."""
-
-
-class Wish(NamedTuple):
-    """A pop that was decided, for `give`. Times are Unix milliseconds."""
-
-    opaque: int
-    names: tuple[str, str, str]
-    """(group, topic, retry topic)."""
-    places: list[tuple[bool, int, int]]
-    """The queues in order: (whether it is of the retry topic, queue id, where the group goes on or
-    -1 when that is not known)."""
-    messages: int
-    tag_codes: Sequence[int] | None
-    times: tuple[int, int, int]
-    """(now, how long the messages are invisible, when the request came)."""
-    revive_queue: int
-    retry_first: bool
-    merges: bool
-    """Whether the caller keeps the checkpoints in memory."""
 
 
 class IngestOwner(Protocol):
@@ -283,7 +235,7 @@ class FastPath:
         assert native is not None, "the fast path is not open"
         self._before(native, now_ms)
         came = native.feed(key, data, now_ms, fd)
-        return came if isinstance(came, bytes) else self._came(came, now_ms)
+        return came if isinstance(came, bytes) else self._came(came, now_ms, key)
 
     def idle(self, key: int) -> None:
         """Admit a connection's frames again: the processors have finished all they got of it."""
@@ -428,7 +380,7 @@ class FastPath:
             if frames:
                 self._write(key, frames)
 
-    def _came(self, came: _Came, now_ms: int) -> FeedResult:
+    def _came(self, came: _Came, now_ms: int, key: int) -> FeedResult | bytes:
         if len(came) == 5:
             replies, frames, broken, merges, pops = came
             left: list[NativeFrame] = []
@@ -438,6 +390,8 @@ class FastPath:
                 replies += self._popped(PopHere(*pop), left)
             if left:
                 frames = [*left, *frames]
+            elif not frames and broken is None and not self.native.held(key):
+                return replies
         else:
             replies, frames, broken = came
         if not frames:

@@ -1,0 +1,26 @@
+"""Writing to a socket without the transport's own queue, where nothing waits there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+def write_through(transport: asyncio.WriteTransport, fd: int | None, data: bytes) -> None:
+    """Write what the socket takes at once; the transport has the rest.
+
+    `fd` is the socket when what is written to it is what the peer reads, and does not block; None
+    leaves everything to the transport, as does data of before that waits there.
+    """
+    if fd is not None and not transport.get_write_buffer_size():
+        # A failure is met again by the transport, which ends the connection.
+        with contextlib.suppress(OSError):
+            sent = os.write(fd, data)
+            if sent == len(data):
+                return
+            data = data[sent:]
+    transport.write(data)

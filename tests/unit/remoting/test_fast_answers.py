@@ -1,0 +1,48 @@
+"""What a connection gets of the fast path for a read with pops."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from roquet.protocol.command import Command
+from roquet.remoting.codec import encode
+from roquet.remoting.connections.fast_ingest import FastPath
+from roquet.remoting.connections.ingest import FeedResult
+from roquet.testing.clock import FakeClock
+
+FRAME = encode(Command(200_050))
+POP = (9, "T", "g", -1, 1, 60_000, 0, 0, "*", FRAME)
+
+
+def _path(answer: bytes | None, *, broken: str | None = None, held: int = 0) -> FastPath:
+    owner = cast("Any", SimpleNamespace(before=lambda *_: None))
+    path = FastPath(owner, FakeClock())
+    native = SimpleNamespace(
+        feed=lambda *_: (b"sent,", [], broken, [], [POP]),
+        held=lambda _: held,
+    )
+    path._native = cast("Any", native)
+    path.settle = lambda: None  # type: ignore[method-assign]
+    path.pop_by(lambda *_: answer, lambda _: 0)
+    return path
+
+
+def test_a_read_whose_pops_are_all_answered_is_only_bytes_to_write() -> None:
+    assert _path(b"popped").feed(1, memoryview(b""), 0) == b"sent,popped"
+
+
+@pytest.mark.parametrize(("broken", "held"), [("bad", 0), (None, 3)])
+def test_a_read_that_leaves_bytes_or_ends_the_connection_is_told_whole(
+    broken: str | None, held: int
+) -> None:
+    fed = _path(b"popped", broken=broken, held=held).feed(1, memoryview(b""), 0)
+    assert fed == FeedResult(b"sent,popped", [], broken=broken or "")
+
+
+def test_a_pop_without_an_answer_goes_to_the_processors() -> None:
+    fed = _path(None).feed(1, memoryview(b""), 0)
+    assert isinstance(fed, FeedResult)
+    assert (fed.replies, [it.code for it in fed.commands]) == (b"sent,", [200_050])

@@ -56,7 +56,11 @@ class World:
             offsets=cast(
                 "Any",
                 SimpleNamespace(
-                    committed=lambda _, topic, queue: self.committed.get((topic, queue)),
+                    queues=lambda _, topic: {
+                        queue: offset
+                        for (name, queue), offset in self.committed.items()
+                        if name == topic
+                    },
                     has_reset=lambda _: self.has_reset,
                 ),
             ),
@@ -145,6 +149,10 @@ def _begin(world: World) -> None:
     del world.committed["T", 1]
 
 
+def _begin_anywhere(world: World) -> None:
+    world.committed["T", 1] = -2
+
+
 def _lock(world: World) -> None:
     world.locks.take(("T", "g", 1))
 
@@ -153,7 +161,9 @@ def _lock_retry(world: World) -> None:
     world.locks.take((RETRY, "g", 0))
 
 
-@pytest.mark.parametrize("change", [_refuse, _reset, _filter, _begin, _lock, _lock_retry])
+@pytest.mark.parametrize(
+    "change", [_refuse, _reset, _filter, _begin, _begin_anywhere, _lock, _lock_retry]
+)
 def test_what_is_not_common_is_for_the_service(change: Callable[[World], None]) -> None:
     world = World()
     change(world)

@@ -133,12 +133,13 @@ class CorePops:
         draw = Draw(self.rules, self._draws.look(), urgent_percent=urgent_percent)
         retry = self._topics.get(draw.retry_topic(topic.name, group))
         main = [(topic.name, pop.queue_id)] if pop.queue_id >= 0 else draw.turned(topic)
-        own = [self._place(name, group, queue_id) for name, queue_id in main]
-        again = [
-            (True, *self._place(name, group, queue_id)) for name, queue_id in draw.turned(retry)
-        ]
+        own = self._places(topic.name, group, main)
         if any(offset == _UNKNOWN for _, offset in own):
             return None
+        again: list[tuple[bool, int, int]] = []
+        if retry is not None:
+            turned = self._places(retry.name, group, draw.turned(retry))
+            again = [(True, queue_id, offset) for queue_id, offset in turned]
         keys = [(name, group, queue_id) for name, queue_id in main]
         places = [(False, *place) for place in own]
         if self._is_busy(keys) or (retry is not None and self._is_read(retry.name, group, again)):
@@ -158,18 +159,22 @@ class CorePops:
             merges=merges,
         )
 
-    def _place(self, topic: str, group: str, queue_id: int) -> tuple[int, int]:
-        """Return a queue and where the group goes on in it."""
-        known = self._offsets.committed(group, topic, queue_id)
-        if known is None or known < 0:
-            return queue_id, _UNKNOWN
-        key = topic, group, queue_id
+    def _places(
+        self, topic: str, group: str, queues: Sequence[tuple[str, int]]
+    ) -> list[tuple[int, int]]:
+        """Return queues of a topic, each with where the group goes on in it."""
+        known = self._offsets.queues(group, topic)
+        found = [(queue_id, max(_UNKNOWN, known.get(queue_id, _UNKNOWN))) for _, queue_id in queues]
+        if not self._buffer.has_queues:
+            return found
+        return [(it, self._ahead((topic, group, it), offset)) for it, offset in found]
+
+    def _ahead(self, key: Key, known: int) -> int:
+        """Return where a group goes on that committed an offset; memory may be ahead of it."""
         ahead = self._buffer.position(key)
-        if ahead is None:
-            return queue_id, known
-        if self._buffer.is_set_back(key, known):
-            return queue_id, _UNKNOWN
-        return queue_id, max(known, ahead)
+        if ahead is None or known == _UNKNOWN:
+            return known
+        return _UNKNOWN if self._buffer.is_set_back(key, known) else max(known, ahead)
 
     def _is_busy(self, keys: Sequence[Key]) -> bool:
         """Tell whether another pop has one of the queues."""

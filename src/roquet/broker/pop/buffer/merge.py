@@ -99,6 +99,11 @@ class MergeBuffer:
         return len(self._by_key)
 
     @property
+    def has_queues(self) -> bool:
+        """Whether a queue goes on elsewhere than the committed offset says."""
+        return bool(self._queues)
+
+    @property
     def offsets(self) -> int:
         """The entries of all lists: what stands before committed offsets."""
         return sum(map(len, self._queues.values()))

@@ -35,7 +35,8 @@ def sent(peer: Peer, light: str, *bodies: bytes) -> None:
 
 def came(peer: Peer, name: str, count: int, timeout_s: int = 40) -> list[tuple[str, bytes, int]]:
     """Return light topic, body and attempt of what a consumer got, when there is so much."""
-    found: Sequence[Message] = peer.ask("light_came", name=name, count=count, timeout_s=timeout_s)
+    asked = {"name": name, "count": count, "timeout_s": timeout_s}
+    found: Sequence[Message] = peer.ask("light_came", timeout_s + 20.0, **asked)
     return [(one["light"], plain(one), one["attempt"]) for one in found]
 
 
@@ -93,7 +94,10 @@ def subscribers(world: ProxyWorld, light: str) -> list[dict[str, str]]:
     return found
 
 
-def message_that_failed_comes_again(world: ProxyWorld, peer: Peer) -> None:
+def message_that_failed_comes_again(
+    world: ProxyWorld, peer: Peer, *, with_those_behind: bool = False
+) -> None:
+    """Fail a message once; Java's broker gives those behind it again, acknowledged or not."""
     group = light_group(world, "lights-again")
     failing = base64.b64encode(b"f1").decode()
     asked: dict[str, Any] = {"topic": PARENT, "group": group, "fail_once": failing}
@@ -101,7 +105,8 @@ def message_that_failed_comes_again(world: ProxyWorld, peer: Peer) -> None:
     try:
         sent(peer, "f", b"f0", b"f1", b"f2")
         found = came(peer, "again", 4, 90)
-        assert sorted(body for _, body, _ in found) == [b"f0", b"f1", b"f1", b"f2"]
+        behind = [b"f2", b"f2"] if with_those_behind else [b"f2"]
+        assert sorted(body for _, body, _ in found) == [b"f0", b"f1", b"f1", *behind]
         assert [attempt for _, body, attempt in found if body == b"f1"] == [1, 2]
         until("the acknowledgements", lambda: committed(world, group, "f") == 3)
     finally:

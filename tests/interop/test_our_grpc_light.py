@@ -1,4 +1,7 @@
-"""Light topics by our own front of gRPC, with the official Python client."""
+"""Light topics by our own front of gRPC, with the official Python client.
+
+The front is the broker's own, or a proxy in cluster mode before a broker of ours or of Java's.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(scope="module")
-def world(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyWorld]:
-    built = ProxyWorld.start_ours(jars, tmp_path_factory.mktemp("our-light"), settings=ON)
+@pytest.fixture(scope="module", params=["local", "ours", "java"])
+def world(
+    jars: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[ProxyWorld]:
+    folder = tmp_path_factory.mktemp("our-light")
+    if request.param == "local":
+        built = ProxyWorld.start_ours(jars, folder, settings=ON)
+    else:
+        built = ProxyWorld.start_our_cluster(jars, folder, request.param, settings=ON)
     built.topic(stories.PARENT, "LITE")
     yield built
     built.stop()
@@ -32,8 +41,11 @@ def test_consumer_gets_what_is_sent_to_its_light_topics(world: ProxyWorld, peer:
     stories.consumer_gets_what_is_sent_to_its_light_topics(world, peer)
 
 
-def test_message_that_failed_comes_again(world: ProxyWorld, peer: Peer) -> None:
-    stories.message_that_failed_comes_again(world, peer)
+def test_message_that_failed_comes_again(
+    world: ProxyWorld, peer: Peer, request: pytest.FixtureRequest
+) -> None:
+    is_java = request.node.callspec.params["world"] == "java"
+    stories.message_that_failed_comes_again(world, peer, with_those_behind=is_java)
 
 
 def test_later_consumer_of_exclusive_group_takes_over(world: ProxyWorld, peer: Peer) -> None:

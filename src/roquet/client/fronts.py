@@ -25,6 +25,7 @@ from roquet.protocol.bodies.routes import ClusterInfo
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.fastjson import JsonError
 from roquet.protocol.headers.client import CheckTransactionStateRequest
+from roquet.protocol.headers.light import NotifyUnsubscribeLightRequest
 from roquet.remoting.client import Client
 from roquet.remoting.router import Request, Route
 from roquet.remoting.tls import client_tls
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from roquet.remoting.tls import TlsOptions
 
     Asked = Callable[[str, CheckTransactionStateRequest, bytes], None]
+    Lost = Callable[[tuple[str, str], str], None]
 
 CALL_S = 2.0
 """How long a broker or a name server is waited for."""
@@ -58,21 +60,27 @@ class FrontClient:
         clock: Clock,
         rng: random.Random,
         asked: Asked,
+        lost: Lost,
         *,
         tls: TlsOptions | None = None,
         credentials: Credentials | None = None,
     ) -> None:
         """Connect to nothing yet. Raises UsageError for addresses that are none.
 
-        `asked` is called with a broker's name, its question about a half message, and the message.
+        `asked` is called with a broker's name, its question about a half message, and the message;
+        `lost` with a client (id, group) that lost a light topic, and with its name.
         """
         target = parse(name_servers)
         self._asked = asked
+        self._lost = lost
         self._clock = clock
         members = Members(f"{socket.gethostname()[:64]}@{os.getpid()}#{rng.getrandbits(40)}")
         client = Client(
             clock=clock,
-            handlers=[Route((RequestCode.CHECK_TRANSACTION_STATE,), self._check, "checks")],
+            handlers=[
+                Route((RequestCode.CHECK_TRANSACTION_STATE,), self._check, "checks"),
+                Route((RequestCode.NOTIFY_UNSUBSCRIBE_LITE,), self._unsubscribed, "checks"),
+            ],
             on_close=self._closed,
             tls=client_tls(tls, clock),
             sign=None if credentials is None else credentials.sign,
@@ -203,4 +211,9 @@ class FrontClient:
         broker = (asked.command.ext or {}).get("bname") or self._broker_at(asked.peer.address)
         if broker:
             self._asked(broker, header, asked.command.body)
+        return None
+
+    def _unsubscribed(self, told: Request) -> Command | None:
+        notice = NotifyUnsubscribeLightRequest.decode(told.command.ext)
+        self._lost((notice.client_id, notice.consumer_group), notice.lite_topic)
         return None

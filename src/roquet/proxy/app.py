@@ -12,6 +12,7 @@ from roquet.proxy.cluster.brokers import ClusterBrokers
 from roquet.proxy.cluster.calls import Calls
 from roquet.proxy.cluster.directory import Directory
 from roquet.proxy.cluster.guard import Gate
+from roquet.proxy.cluster.lights import ClusterLights, Members
 from roquet.proxy.cluster.transactions import Producers
 from roquet.proxy.cluster.users import ClusterUsers
 from roquet.proxy.front import Front
@@ -75,19 +76,28 @@ def build_cluster(
     Raises UsageError for name servers that are none, without the message definitions, or for TLS
     that cannot be.
     """
-    producers = Producers()
+    producers, members = Producers(), Members()
     tls = environment_options(os.environ)
     client = FrontClient(
-        config.name_servers, clock, rng, producers.asked, tls=tls, credentials=account
+        config.name_servers,
+        clock,
+        rng,
+        producers.asked,
+        members.lost,
+        tls=tls,
+        credentials=account,
     )
     users = None if account is None else ClusterUsers(client, clock, config.users_expire_s)
     gate = Gate(users)
     producers.use(client, gate)
     calls = Calls(client)
     directory = Directory(client, calls, config)
-    brokers = ClusterBrokers(calls, directory, producers, gate, clock=clock, metrics=Metrics())
+    light = ClusterLights(calls, directory, gate, members)
+    known = calls, directory, producers, gate, light
+    brokers = ClusterBrokers(*known, clock=clock, metrics=Metrics())
     look = Timer("look for brokers", calls.look, LOOK_S, 0.0)
-    connections = Part("connections to brokers", _Connections(client, producers), timers=(look,))
+    service = _Connections(client, producers, light)
+    connections = Part("connections to brokers", service, timers=(look,))
     before = [connections]
     if users is not None:
         needs = (connections.name,)
@@ -96,16 +106,18 @@ def build_cluster(
 
 
 class _Connections:
-    """The client of the cluster, and the producers that brokers ask by it."""
+    """The client of the cluster, and what brokers are told by it without a call of a client."""
 
-    def __init__(self, client: FrontClient, producers: Producers) -> None:
+    def __init__(self, client: FrontClient, producers: Producers, light: ClusterLights) -> None:
         self._client = client
+        self._light = light
         self._producers = producers
 
     async def start(self) -> None:
         await self._client.start()
 
     async def stop(self) -> None:
+        await self._light.stop()
         await self._producers.stop()
         await self._client.stop()
 

@@ -85,7 +85,7 @@ class Front:
         self.sessions = Sessions(brokers, self.routes, rules)
         self.renewals = Renewals(brokers, self.routes, Settlements(brokers), rules)
         self._consuming = Consuming(brokers, self.routes, self.sessions, self.renewals, rules)
-        lights = Lights(brokers, self.sessions, rules)
+        lights = Lights(brokers, self.routes, self.sessions, rules)
         producing = Producing(brokers, self.routes, rules)
         self._health = Health()
         self._types = pb.methods()

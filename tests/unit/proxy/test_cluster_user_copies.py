@@ -24,7 +24,7 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.proxy.brokers.api import Found
 from roquet.proxy.cluster.guard import ClusterGuard, Gate
-from roquet.proxy.cluster.receiving import ClusterSource
+from roquet.proxy.cluster.receiving import TopicSource
 from roquet.proxy.cluster.users import APART_S, LISTS_EVERY_S, ClusterUsers
 from roquet.store.records import Record
 from roquet.testing.clock import FakeClock
@@ -325,7 +325,7 @@ async def test_messages_of_a_foreign_topic_in_a_retry_topic_stay_unseen(
         poll_ms=0,
         born_ms=0,
     )
-    source = ClusterSource(None, world.gate, "a", wanted)  # type: ignore[arg-type]
+    source = TopicSource(None, world.gate, "a", wanted)  # type: ignore[arg-type]
 
     async def pop(_: int) -> list[Found]:
         return [Found(_copy_of(topic), topic) for topic in ("secret", "mine", "secret")]

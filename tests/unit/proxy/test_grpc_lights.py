@@ -9,20 +9,30 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from grpc_calls import Calls, consumer, fronted, message
+from grpc_lights import (
+    ADD,
+    END,
+    GROUP,
+    LITE_PUSH,
+    PARENT,
+    REMOVE,
+    REPLACE,
+    got,
+    joined,
+    settling,
+    shown,
+    synced,
+)
 from light_harness import ON
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
-from roquet.proxy import messages as pb
 from roquet.proxy.rules.codes import Code
 from roquet.proxy.rules.limits import ProxyLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-PARENT, GROUP = "Chats", "chatters"
-LITE_PUSH, LITE_SIMPLE = 5, 6
-ADD, REMOVE, REPLACE, END = range(4)
 RULES = ProxyLimits(port=0, polling_min_ms=0)
 ACCOUNTS = """\
 accounts:
@@ -62,65 +72,12 @@ def run(
     asyncio.run(main())
 
 
-def wanted(action: int, *names: str, topic: str = PARENT, group: str = GROUP) -> Any:
-    request = pb.SyncLiteSubscriptionRequest(action=action, lite_topic_set=names)
-    request.topic.name, request.group.name = topic, group
-    return request
-
-
-async def synced(calls: Calls, action: int, *names: str, **more: str) -> int:
-    """Change a subscription; return the code."""
-    answer = await calls.call("SyncLiteSubscription", wanted(action, *names, **more))
-    return int(answer.status.code)
-
-
-async def joined(calls: Calls, *names: str) -> None:
-    """Show the settings of a consumer, and subscribe."""
-    assert await calls.show(consumer(GROUP, LITE_PUSH, PARENT)) is None
-    assert await synced(calls, ADD, *names) == Code.OK
-
-
 async def sent(calls: Calls, light: str, *bodies: bytes) -> None:
     for number, body in enumerate(bodies):
         made = message(PARENT, body, lite_topic=light, message_id=f"{light}-{number}")
         assert (await calls.send(made)).status.code == Code.OK
     while calls.broker.store.dispatch_behind():  # noqa: ASYNC110
         await asyncio.sleep(0.005)
-
-
-async def got(calls: Calls, **more: Any) -> list[Any]:
-    """Receive once; return the messages."""
-    parts = await calls.receive(PARENT, GROUP, **more)
-    if parts[0].status.code != Code.OK:
-        return []
-    return [part.message for part in parts[1:-1]]
-
-
-def shown(messages: Sequence[Any]) -> list[tuple[str, bytes, int]]:
-    return [
-        (
-            each.system_properties.lite_topic,
-            each.body,
-            each.system_properties.delivery_attempt,
-        )
-        for each in messages
-    ]
-
-
-def settling(method: str, found: Any) -> Any:
-    request = pb.methods()[method][0]()
-    request.topic.name, request.group.name = PARENT, GROUP
-    system = found.system_properties
-    if method == "AckMessage":
-        request.entries.add(
-            message_id=system.message_id,
-            receipt_handle=system.receipt_handle,
-            lite_topic=system.lite_topic,
-        )
-    else:
-        request.message_id, request.receipt_handle = system.message_id, system.receipt_handle
-        request.lite_topic = system.lite_topic
-    return request
 
 
 def test_consumer_gets_its_lite_topics_in_order_until_they_are_settled(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class LightFacts:
 
     def bound_topic(self, group: str) -> str | None:
         """Return the topic that a group is bound to; None for a group of no light topics."""
-        return self._attributes(group).get(attrs.LIGHT_BIND_TOPIC)
+        return bound_topic(self._attributes(group))
 
     def is_exclusive(self, group: str) -> bool:
         """Tell whether a light topic has one subscriber of the group at a time."""
@@ -81,8 +81,7 @@ class LightFacts:
 
     def quota(self, group: str) -> int | None:
         """Return how many light topics a client of a group may have; None: any number."""
-        quota = attrs.number_of(self._attributes(group), attrs.LIGHT_CLIENT_QUOTA, QUOTA_DEFAULT)
-        return None if quota < 0 else quota + QUOTA_TOLERANCE
+        return quota_of(self._attributes(group))
 
     def events_max(self, group: str, default: int) -> int:
         """Return how many light topics with messages are noted for a client."""
@@ -95,6 +94,17 @@ class LightFacts:
 
     def _is_true(self, group: str, key: str) -> bool:
         return self._attributes(group).get(key, "").lower() == "true"
+
+
+def bound_topic(attributes: Mapping[str, str]) -> str | None:
+    """Return the topic that a group with these attributes is bound to, None without one."""
+    return attributes.get(attrs.LIGHT_BIND_TOPIC)
+
+
+def quota_of(attributes: Mapping[str, str]) -> int | None:
+    """Return how many light topics a client of such a group may have; None: any number."""
+    quota = attrs.number_of(attributes, attrs.LIGHT_CLIENT_QUOTA, QUOTA_DEFAULT)
+    return None if quota < 0 else quota + QUOTA_TOLERANCE
 
 
 def is_parent(topic: TopicConfig) -> bool:

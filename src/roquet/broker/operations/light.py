@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         LightSubscribe,
     )
     from roquet.broker.light.control import LightControl
-    from roquet.broker.light.facts import LightFacts
     from roquet.broker.light.pops import LightAcks, LightPops
     from roquet.broker.light.subscriptions import Client
     from roquet.broker.operations.wrapping import Wrapper
@@ -62,7 +61,6 @@ class LightOperations:
     change_invisible: Callable[[LightInvisibleRequest, Caller], LightInvisible | None]
     close: Callable[[Client], None]
     """Forgets a client that has gone."""
-    facts: LightFacts
     waits: LightWaits
 
 
@@ -71,7 +69,6 @@ def make_light_operations(
     pops: LightPops,
     acks: LightAcks,
     *,
-    facts: LightFacts,
     waits: LightWaits,
     wrappers: Sequence[Wrapper],
     access: Access,
@@ -94,6 +91,5 @@ def make_light_operations(
         ack=wrapped(ACK, ack, wrappers),
         change_invisible=wrapped(CHANGE_INVISIBLE, change, wrappers),
         close=control.close,
-        facts=facts,
         waits=waits,
     )

@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from roquet.broker.api.refusal import Reason, Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
     from roquet.acl.rights import RequestGuard
     from roquet.base.clock import Clock
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.pop import (
         ChangeInvisibleRequest,
+        LightAckRequest,
+        LightInvisible,
+        LightInvisibleRequest,
         LightPopRequest,
+        LightSubscribe,
         PopAckRequest,
         PopRequest,
     )
@@ -28,7 +34,6 @@ if TYPE_CHECKING:
     )
     from roquet.broker.api.transactions import EndTransactionRequest
     from roquet.broker.clients.registry import Client
-    from roquet.broker.operations.light import LightOperations
     from roquet.broker.pop.receive.polls import Waiting
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.protocol.bodies.clients import HeartbeatData
@@ -84,6 +89,17 @@ class Source(Protocol):
         ...
 
 
+class Subscriber(NamedTuple):
+    """A client of light topics."""
+
+    who: int | str
+    """For whose share of a broker its light topics count where there are no accounts."""
+    lost: Callable[[str], None]
+    """Tells it that another client of its group took a light topic from it."""
+    is_member: bool
+    """Whether it has shown the settings of a consumer of the group; others are told nothing."""
+
+
 class Brokers(Protocol):
     """One broker or many, as the front sees them."""
 
@@ -108,8 +124,8 @@ class Brokers(Protocol):
         ...
 
     @property
-    def light(self) -> LightOperations | None:
-        """What is done with light topics; None where that is nothing."""
+    def light(self) -> LightBrokers | None:
+        """Who serves light topics; None where nobody does."""
         ...
 
     async def topic(self, name: str, caller: Caller) -> Topic:
@@ -148,10 +164,6 @@ class Brokers(Protocol):
         """Return what gives messages of a topic."""
         ...
 
-    def light_source(self, wanted: LightPopRequest) -> Source:
-        """Return what gives messages of the lite topics of a client."""
-        ...
-
     async def ack(self, broker: str, request: PopAckRequest, caller: Caller) -> None:
         """End the flight of a message."""
         ...
@@ -177,8 +189,36 @@ class Brokers(Protocol):
         ...
 
 
-def light_of(brokers: Brokers) -> LightOperations:
-    """Return what is done with light topics. Raises Refusal where that is nothing."""
+class LightBrokers(Protocol):
+    """Light topics on one broker or many."""
+
+    async def subscribe(
+        self, wanted: LightSubscribe, caller: Caller, subscriber: Subscriber
+    ) -> None:
+        """Change what a client subscribes to, wherever the parent has queues."""
+        ...
+
+    def source(self, broker: str, wanted: LightPopRequest) -> Source:
+        """Return what gives messages of the light topics of a client."""
+        ...
+
+    async def ack(self, broker: str, request: LightAckRequest, caller: Caller) -> None:
+        """End the flight of a message."""
+        ...
+
+    async def change_invisible(
+        self, broker: str, request: LightInvisibleRequest, caller: Caller
+    ) -> LightInvisible | None:
+        """Have a message come back at another time; None when it was settled meanwhile."""
+        ...
+
+    def close(self, client: tuple[str, str], topics: Collection[str]) -> None:
+        """Forget a client (id, group) that has gone, and what it had of these parents."""
+        ...
+
+
+def light_of(brokers: Brokers) -> LightBrokers:
+    """Return who serves light topics. Raises Refusal where nobody does."""
     if brokers.light is None:
         raise Refusal(Reason.UNSUPPORTED, "light topics are not served here")
     return brokers.light

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from roquet.model.attributes import MESSAGE_TYPE
-from roquet.protocol import properties as props
-from roquet.protocol.light import light_queues, light_topics
 from roquet.protocol.pop.handle import ReceiptHandle, retry_flag
-from roquet.protocol.pop.topics import ORDER_REVIVE_QUEUE
-from roquet.proxy.brokers.api import Found, Place, Topic, light_of
+from roquet.proxy.brokers.api import Found, Place, Topic
+from roquet.proxy.brokers.lights import LocalLights
 from roquet.proxy.rules.codes import Code, Rejected
 from roquet.store.records import read_records
 
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.pop import (
         ChangeInvisibleRequest,
-        LightPopRequest,
-        LightPopResult,
         PopAckRequest,
         PopRequest,
         PopResult,
@@ -38,12 +34,11 @@ if TYPE_CHECKING:
     )
     from roquet.broker.api.transactions import EndTransactionRequest
     from roquet.broker.clients.registry import Client
-    from roquet.broker.operations.light import LightOperations
     from roquet.broker.operations.local import LocalBroker
     from roquet.broker.pop.receive.polls import Waiting
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.protocol.bodies.clients import HeartbeatData
-    from roquet.proxy.brokers.api import Source
+    from roquet.proxy.brokers.api import LightBrokers, Source
     from roquet.remoting.router import Peer
     from roquet.service.metrics import Metrics
 
@@ -54,6 +49,8 @@ class LocalBrokers:
     def __init__(self, broker: LocalBroker) -> None:
         self._broker = broker
         self._operations = broker.operations
+        found = broker.light
+        self._light = None if found is None else LocalLights(found, broker.identity.name)
 
     @property
     def name(self) -> str:
@@ -76,9 +73,9 @@ class LocalBrokers:
         return self._broker.guard
 
     @property
-    def light(self) -> LightOperations | None:
-        """What is done with light topics; None where that is nothing."""
-        return self._broker.light
+    def light(self) -> LightBrokers | None:
+        """Who serves light topics; None where nobody does."""
+        return self._light
 
     async def topic(self, name: str, caller: Caller) -> Topic:
         """Return a topic."""
@@ -123,10 +120,6 @@ class LocalBrokers:
         """Return what gives messages of a topic."""
         del broker
         return _TopicSource(self._broker, wanted)
-
-    def light_source(self, wanted: LightPopRequest) -> Source:
-        """Return what gives messages of the lite topics of a client."""
-        return _LightSource(self, wanted)
 
     async def ack(self, broker: str, request: PopAckRequest, caller: Caller) -> None:
         """End the flight of a message."""
@@ -178,24 +171,6 @@ class _TopicSource:
         return await self._broker.waits.wait(self.wanted, peer)
 
 
-class _LightSource:
-    """The lite topics that a client subscribes to."""
-
-    def __init__(self, brokers: LocalBrokers, wanted: LightPopRequest) -> None:
-        self._brokers = brokers
-        self.wanted = wanted
-
-    async def take(self, caller: Caller, now_ms: int) -> list[Found]:
-        """Return what is there. Raises Refusal."""
-        wanted = msgspec.structs.replace(self.wanted, born_ms=now_ms)
-        result = await light_of(self._brokers).pop(wanted, caller)
-        return list(_light_in_flight(result, wanted, self._brokers.name))
-
-    async def wait(self, peer: Peer) -> Waiting:
-        """Return HELD when it is time to look again."""
-        return await light_of(self._brokers).waits.wait(self.wanted, peer)
-
-
 def _in_flight(result: PopResult, wanted: PopRequest, broker_name: str) -> Iterator[Found]:
     """Yield each message of a pop with its handle."""
     records = iter(read_records(result.records, check_crc=False))
@@ -212,27 +187,3 @@ def _in_flight(result: PopResult, wanted: PopRequest, broker_name: str) -> Itera
                 queue_offset=offset,
             )
             yield Found(record, f"{handle.encode()} {record.physical_offset}")
-
-
-def _light_in_flight(
-    result: LightPopResult, wanted: LightPopRequest, broker_name: str
-) -> Iterator[Found]:
-    """Yield each message of a pop with its handle and its lite topic."""
-    records = read_records(result.records, check_crc=False)
-    for record, count in zip(records, result.counts, strict=False):
-        found = props.read(record.properties)
-        name = found.get(props.LITE_TOPIC, "")
-        offset = light_queues.offset_in(light_topics.queue_of(wanted.topic, name), found)
-        assert offset is not None, "a pop of lite topics gives their messages alone"
-        handle = ReceiptHandle(
-            start_offset=offset,
-            pop_time_ms=result.pop_time_ms,
-            invisible_ms=wanted.invisible_ms,
-            revive_queue=ORDER_REVIVE_QUEUE,
-            retry_flag=retry_flag(wanted.topic),
-            broker_name=broker_name,
-            queue_id=light_topics.QUEUE_ID,
-            queue_offset=offset,
-        )
-        counted = record._replace(reconsume_times=count)
-        yield Found(counted, f"{handle.encode()} {record.physical_offset}", name)

@@ -37,7 +37,7 @@ from roquet.protocol.headers.pop import AckMessageRequest
 from roquet.protocol.messages import sys_flag
 from roquet.protocol.messages.recall_handle import RecallHandle
 from roquet.protocol.names import AUTO_CREATE_TOPIC
-from roquet.proxy.cluster.receiving import ClusterSource, change_invisible, unreadable
+from roquet.proxy.cluster.receiving import TopicSource, change_invisible, unreadable
 from roquet.proxy.cluster.transactions import KINDS
 from roquet.proxy.rules.codes import Code, Rejected
 from roquet.remoting.headers import reader
@@ -51,13 +51,11 @@ if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.pop import (
         ChangeInvisibleRequest,
-        LightPopRequest,
         PopAckRequest,
         PopRequest,
     )
     from roquet.broker.api.transactions import EndTransactionRequest as End
     from roquet.broker.clients.registry import Client
-    from roquet.broker.operations.light import LightOperations
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.protocol.bodies.clients import HeartbeatData
     from roquet.protocol.pop.handle import ReceiptHandle
@@ -65,6 +63,7 @@ if TYPE_CHECKING:
     from roquet.proxy.cluster.calls import Calls
     from roquet.proxy.cluster.directory import Directory
     from roquet.proxy.cluster.guard import Gate
+    from roquet.proxy.cluster.lights import ClusterLights
     from roquet.proxy.cluster.transactions import Producers
     from roquet.remoting.router import Peer
     from roquet.service.metrics import Metrics
@@ -95,6 +94,7 @@ class ClusterBrokers:
         directory: Directory,
         producers: Producers,
         gate: Gate,
+        light: ClusterLights,
         *,
         clock: Clock,
         metrics: Metrics,
@@ -104,6 +104,7 @@ class ClusterBrokers:
         self._directory = directory
         self._producers = producers
         self._gate = gate
+        self._light = light
         self._clock = clock
         self._metrics = metrics
 
@@ -128,9 +129,9 @@ class ClusterBrokers:
         return self._gate.guard
 
     @property
-    def light(self) -> LightOperations | None:
-        """Nothing: light topics are served by the brokers alone."""
-        return None
+    def light(self) -> ClusterLights:
+        """Who serves light topics."""
+        return self._light
 
     async def topic(self, name: str, caller: Caller) -> Topic:
         """Return a topic."""
@@ -251,11 +252,7 @@ class ClusterBrokers:
 
     def source(self, broker: str, wanted: PopRequest) -> Source:
         """Return what gives messages of a topic."""
-        return ClusterSource(self._calls, self._gate, broker, wanted)
-
-    def light_source(self, wanted: LightPopRequest) -> Source:
-        """Refuse: light topics are not served. Raises Refusal."""
-        raise Refusal(Reason.UNSUPPORTED, f"light topics are not served here: {wanted.topic}")
+        return TopicSource(self._calls, self._gate, broker, wanted)
 
     async def ack(self, broker: str, request: PopAckRequest, caller: Caller) -> None:
         """End the flight of a message."""

@@ -31,6 +31,8 @@ _REASONS = {
     int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST): Reason.UNKNOWN_GROUP,
     int(ResponseCode.SUBSCRIPTION_PARSE_FAILED): Reason.UNPARSABLE_FILTER,
     int(ResponseCode.MESSAGE_ILLEGAL): Reason.ILLEGAL_MESSAGE,
+    int(ResponseCode.LMQ_QUOTA_EXCEEDED): Reason.LIGHT_QUEUES_FULL,
+    int(ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED): Reason.LIGHT_SUBSCRIPTIONS_FULL,
 }
 """What the front tells apart; every other code of a broker is a failure."""
 _CLOSED = re.compile(
@@ -55,7 +57,7 @@ class Calls:
         self,
         broker: str,
         code: RequestCode,
-        header: Header,
+        header: Header | None,
         *,
         body: bytes = b"",
         timeout_s: float = CALL_S,
@@ -63,7 +65,8 @@ class Calls:
         short: bool = False,
     ) -> Command:
         """Return an answer whose code is one of `passed`. Raises Refusal and Rejected."""
-        command = Command(code=int(code), ext=header.encode(short=short), body=body)
+        ext = None if header is None else header.encode(short=short)
+        command = Command(code=int(code), ext=ext, body=body)
         try:
             answer = await self._client.call(broker, command, timeout_s)
         except (OutcomeUnknown, Unreachable) as error:

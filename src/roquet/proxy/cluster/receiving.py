@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
-from roquet.broker.api.pop import ChangeInvisibleRequest
+from roquet.base.overriding import override
+from roquet.broker.api.pop import ChangeInvisibleRequest, LightPopRequest, PopRequest
 from roquet.broker.api.refusal import Refusal
 from roquet.broker.operations.table import POP
 from roquet.broker.pop.receive.polls import Waiting
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from roquet.broker.api.caller import Caller
-    from roquet.broker.api.pop import PopRequest
+    from roquet.broker.operations.wrapping import Operation
     from roquet.proxy.cluster.calls import Calls
     from roquet.proxy.cluster.guard import Gate
     from roquet.remoting.router import Peer
@@ -37,7 +39,7 @@ ANSWER_S = 3.0
 """A broker may answer so much later than it was to wait."""
 GIVEN_BACK_MS = 1000
 """Invisible time of what was taken for a client that may not have it any more."""
-_PASSED = frozenset(
+PASSED = frozenset(
     {
         int(ResponseCode.SUCCESS),
         int(ResponseCode.PULL_NOT_FOUND),
@@ -45,54 +47,77 @@ _PASSED = frozenset(
         int(ResponseCode.POLLING_TIMEOUT),
     }
 )
+"""Codes of answers to pops that are no refusals."""
+_W = TypeVar("_W", PopRequest, LightPopRequest)
 
 
-class ClusterSource:
-    """The queues that a topic has on one broker."""
+class ClusterSource(abc.ABC, Generic[_W]):
+    """What one broker has for a consumer; judged before the broker is asked, and again after."""
 
-    def __init__(self, calls: Calls, gate: Gate, broker: str, wanted: PopRequest) -> None:
+    operation: ClassVar[Operation]
+    """What needs rights."""
+
+    def __init__(self, calls: Calls, gate: Gate, broker: str, wanted: _W) -> None:
         self._calls = calls
         self._gate = gate
         self._broker = broker
-        self.wanted = wanted
+        self.wanted: _W = wanted
         self._outcome = Waiting.LATE
 
     async def take(self, caller: Caller, now_ms: int) -> list[Found]:
         """Return what comes while the broker waits. Raises Refusal and Rejected."""
         wanted, gate = self.wanted, self._gate
-        gate.require(POP, wanted, caller, self._broker)
+        gate.require(self.operation, wanted, caller, self._broker)
         secret = gate.secret(caller)
         found = await self._pop(now_ms)
         if gate.is_open:
             return found
         try:
             # The broker may have waited for long, and knows the proxy's account alone.
-            gate.require_still(POP, wanted, caller, secret)
+            gate.require_still(self.operation, wanted, caller, secret)
         except Refusal:
-            await self._give_back(found)
+            for each in found:
+                # One that cannot be given back comes when its own time is over.
+                with contextlib.suppress(Refusal, Rejected):
+                    await self._return(each)
             raise
         # What is of a topic that the client may not read stays unseen, and comes again.
         return [it for it in found if gate.is_visible(it.record, wanted.topic, caller)]
 
-    async def _give_back(self, found: Sequence[Found]) -> None:
-        """Have messages come back soon to others of the group."""
-        wanted = self.wanted
-        for each in found:
-            handle = ReceiptHandle.decode(each.handle)
-            request = ChangeInvisibleRequest(
-                topic=real_topic(wanted.topic, wanted.group, handle.retry_flag),
-                group=wanted.group,
-                queue_id=handle.queue_id,
-                offset=handle.queue_offset,
-                handle=handle.encode(),
-                invisible_ms=GIVEN_BACK_MS,
-            )
-            # One that cannot be given back comes when its own time is over.
-            with contextlib.suppress(Refusal, Rejected):
-                await change_invisible(self._calls, self._broker, request)
+    @abc.abstractmethod
+    async def _return(self, found: Found) -> None:
+        """Have a message come back soon to others of the group. Raises Refusal and Rejected."""
 
+    @abc.abstractmethod
     async def _pop(self, now_ms: int) -> list[Found]:
         """Ask the broker. Raises Refusal and Rejected."""
+
+    async def wait(self, peer: Peer) -> Waiting:
+        """Return why there was nothing: the broker has waited already."""
+        del peer
+        return self._outcome
+
+
+class TopicSource(ClusterSource[PopRequest]):
+    """The queues that a topic has on one broker."""
+
+    operation = POP
+
+    @override
+    async def _return(self, found: Found) -> None:
+        handle, wanted = ReceiptHandle.decode(found.handle), self.wanted
+        request = ChangeInvisibleRequest(
+            topic=real_topic(wanted.topic, wanted.group, handle.retry_flag),
+            group=wanted.group,
+            queue_id=handle.queue_id,
+            offset=handle.queue_offset,
+            handle=handle.encode(),
+            invisible_ms=GIVEN_BACK_MS,
+        )
+        await change_invisible(self._calls, self._broker, request)
+
+    @override
+    async def _pop(self, now_ms: int) -> list[Found]:
         wanted = self.wanted
         header = PopMessageRequest(
             consumer_group=wanted.group,
@@ -113,7 +138,7 @@ class ClusterSource:
             RequestCode.POP_MESSAGE,
             header,
             timeout_s=wanted.poll_ms / 1000 + ANSWER_S,
-            passed=_PASSED,
+            passed=PASSED,
         )
         if answer.code == ResponseCode.POLLING_FULL:
             self._outcome = Waiting.FULL
@@ -126,11 +151,6 @@ class ClusterSource:
         except (HeaderError, ValueError) as error:
             text = f"{self._broker} answers a pop that cannot be read: {error}"
             raise Rejected(Code.INTERNAL_SERVER_ERROR, text) from error
-
-    async def wait(self, peer: Peer) -> Waiting:
-        """Return why there was nothing: the broker has waited already."""
-        del peer
-        return self._outcome
 
 
 async def change_invisible(

@@ -92,6 +92,13 @@ class Session:
         self.kind, self.group, self.topics, self.consumer = shape
 
     @property
+    def consumed(self) -> tuple[str, ...]:
+        """The topics that a consumer subscribes to."""
+        if self.consumer is None:
+            return ()
+        return tuple(entry.topic for entry in self.consumer.subscriptions)
+
+    @property
     def is_open(self) -> bool:
         """Whether the client can be told something."""
         return self.stream is not None
@@ -245,12 +252,11 @@ class Sessions:
         consumers = () if session.consumer is None else (session.consumer,)
         for topic in session.topics:
             await self._routes.topic(context, topic)
-        if consumers:
-            await self._routes.group(context, session.group)
-        if session.kind == LITE_PUSH and session.consumer is not None:
-            bound = light_of(self._brokers).facts.bound_topic(session.group)
-            for entry in session.consumer.subscriptions:
-                check_bound(bound, entry.topic, session.group)
+        group = await self._routes.group(context, session.group) if consumers else None
+        if session.kind == LITE_PUSH:
+            light_of(self._brokers)
+            for topic in session.consumed:
+                check_bound(group, topic, session.group)
         data = HeartbeatData(
             client_id=session.client_id, producers=session.topics, consumers=consumers
         )
@@ -284,8 +290,7 @@ class Sessions:
                 set_millis(subscription.long_polling_timeout, rules.polling_max_ms)
                 _set_policy(settings.backoff_policy, group)
             if settings.client_type == LITE_PUSH:
-                quota = light_of(self._brokers).facts.quota(subscription.group.name)
-                subscription.lite_subscription_quota = told_quota(quota)
+                subscription.lite_subscription_quota = told_quota(group)
                 subscription.max_lite_topic_size = rules.light_bytes_max
         settings.metric.on = False
 

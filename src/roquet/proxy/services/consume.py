@@ -16,6 +16,7 @@ from roquet.model.attributes import LIGHT_BIND_TOPIC
 from roquet.protocol import properties as props
 from roquet.protocol.messages.compression import CompressionError
 from roquet.proxy import messages as pb
+from roquet.proxy.brokers.api import light_of
 from roquet.proxy.rules import checks
 from roquet.proxy.rules.codes import Code, Rejected, status_of
 from roquet.proxy.rules.polling import polling_ms
@@ -162,7 +163,7 @@ class Consuming:
         if session is not None and session.kind == LITE_PUSH:
             self._check_light(session)
             light = self._light_pop(session, request, how)
-            source = self._brokers.light_source(light)
+            source = light_of(self._brokers).source(place.broker, light)
         else:
             wanted = self._pop(request, how, takes, group)
             source = self._brokers.source(place.broker, wanted)

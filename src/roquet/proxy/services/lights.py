@@ -6,21 +6,20 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from roquet.broker.api.pop import Action, LightSubscribe, Start, StartKind
-from roquet.broker.light.facts import QUOTA_TOLERANCE
+from roquet.broker.light.facts import QUOTA_TOLERANCE, quota_of
 from roquet.proxy import messages as pb
-from roquet.proxy.brokers.api import light_of
+from roquet.proxy.brokers.api import Subscriber, light_of
 from roquet.proxy.rules import checks
 from roquet.proxy.rules.codes import Code, Rejected
 from roquet.proxy.services.clients import LITE_PUSH
 from roquet.proxy.services.settle import check_bound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from roquet.proxy.brokers.api import Brokers
     from roquet.proxy.rules.context import Context
     from roquet.proxy.rules.limits import ProxyLimits
     from roquet.proxy.services.clients import Session, Sessions
+    from roquet.proxy.services.routes import Routes
 
 _ACTIONS = (
     Action.PARTIAL_ADD,
@@ -42,8 +41,11 @@ NAMES_MAX = 10_000
 class Lights:
     """Keeps the subscriptions of consumers of lite topics."""
 
-    def __init__(self, brokers: Brokers, sessions: Sessions, rules: ProxyLimits) -> None:
+    def __init__(
+        self, brokers: Brokers, routes: Routes, sessions: Sessions, rules: ProxyLimits
+    ) -> None:
         self._brokers = brokers
+        self._routes = routes
         self._sessions = sessions
         self._rules = rules
         self._second = 0
@@ -67,8 +69,9 @@ class Lights:
             for name in names:
                 checks.check_light(name, self._rules)
             self._check_rate()
-        check_bound(light.facts.bound_topic(group), topic, group)
-        quota = light.facts.quota(group)
+        config = await self._routes.group(context, group)
+        check_bound(config, topic, group)
+        quota = quota_of({} if config is None else config.attributes)
         if quota is not None and len(names) > quota:
             text = f"lite subscription quota exceeded {quota - QUOTA_TOLERANCE}"
             raise Rejected(Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, text)
@@ -81,8 +84,12 @@ class Lights:
             start=_start_of(request),
         )
         session = self._sessions.find(context)
-        who = context.client_id if session is None else session.key
-        await light.subscribe([wanted], context.caller, self._teller(context), who)
+        subscriber = Subscriber(
+            who=context.client_id if session is None else session.key,
+            lost=functools.partial(self._lost, context),
+            is_member=session is not None and (session.kind, session.group) == (LITE_PUSH, group),
+        )
+        await light.subscribe(wanted, context.caller, subscriber)
         return pb.SyncLiteSubscriptionResponse()
 
     def _check_rate(self) -> None:
@@ -93,12 +100,6 @@ class Lights:
         self._synced += 1
         if self._synced > self._rules.light_sync_rate:
             raise Rejected(Code.TOO_MANY_REQUESTS, "lite subscriptions change too often")
-
-    def _teller(self, context: Context) -> Callable[[LightSubscribe], Callable[[str], None]]:
-        def tell(_: LightSubscribe) -> Callable[[str], None]:
-            return functools.partial(self._lost, context)
-
-        return tell
 
     def _lost(self, context: Context, name: str) -> None:
         """Tell a client that another one took a lite topic from it."""
@@ -111,7 +112,8 @@ class Lights:
     def _left(self, session: Session) -> None:
         """Give what a client subscribes to back: its stream has ended, or it has gone."""
         if session.kind == LITE_PUSH and self._brokers.light is not None:
-            self._brokers.light.close((session.client_id, session.group))
+            client = session.client_id, session.group
+            self._brokers.light.close(client, session.consumed)
 
 
 def _start_of(request: Any) -> Start | None:

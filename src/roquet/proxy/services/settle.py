@@ -11,13 +11,14 @@ from roquet.broker.api.pop import (
     PopAckRequest,
 )
 from roquet.broker.api.send import SendBackRequest
-from roquet.broker.light.facts import QUOTA_DEFAULT, QUOTA_TOLERANCE
+from roquet.broker.light.facts import QUOTA_DEFAULT, QUOTA_TOLERANCE, bound_topic, quota_of
 from roquet.protocol.pop.handle import HandleError, ReceiptHandle, real_topic
 from roquet.proxy.brokers.api import light_of
 from roquet.proxy.rules.codes import Code, Rejected
 
 if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
+    from roquet.model.group import SubscriptionGroupConfig
     from roquet.proxy.brokers.api import Brokers
 
 
@@ -50,7 +51,7 @@ class Settlements:
                 offset=handle.queue_offset,
                 handle=plain,
             )
-            light_of(self._brokers).ack(light_request, caller)
+            await light_of(self._brokers).ack(handle.broker_name, light_request, caller)
             return
         request = PopAckRequest(
             topic=real_topic(flight.topic, flight.group, handle.retry_flag),
@@ -67,7 +68,7 @@ class Settlements:
         """Have a message come back at another time; return its handle from now on."""
         handle, plain = _plain(flight.handle)
         if flight.light:
-            return self._change_light(flight, invisible_ms, caller, is_suspended=is_suspended)
+            return await self._change_light(flight, invisible_ms, caller, is_suspended=is_suspended)
         request = ChangeInvisibleRequest(
             topic=real_topic(flight.topic, flight.group, handle.retry_flag),
             group=flight.group,
@@ -81,7 +82,7 @@ class Settlements:
         changed = await self._brokers.change_invisible(name, request, caller)
         return with_place(changed, flight.handle)
 
-    def _change_light(
+    async def _change_light(
         self, flight: Flight, invisible_ms: int, caller: Caller, *, is_suspended: bool
     ) -> str:
         handle, plain = _plain(flight.handle)
@@ -95,7 +96,8 @@ class Settlements:
             invisible_ms=invisible_ms,
             is_suspended=is_suspended,
         )
-        changed = light_of(self._brokers).change_invisible(request, caller)
+        light = light_of(self._brokers)
+        changed = await light.change_invisible(handle.broker_name, request, caller)
         if changed is None:
             # It was acknowledged meanwhile.
             return flight.handle
@@ -117,15 +119,16 @@ class Settlements:
         await self.ack(flight, caller)
 
 
-def check_bound(bound: str | None, topic: str, group: str) -> None:
+def check_bound(config: SubscriptionGroupConfig | None, topic: str, group: str) -> None:
     """Raise Rejected unless a group is bound to a parent topic."""
-    if bound != topic:
+    if config is None or bound_topic(config.attributes) != topic:
         text = f"the group {group[:255]} is not bound to the topic {topic[:255]}"
         raise Rejected(Code.ILLEGAL_TOPIC, text)
 
 
-def told_quota(quota: int | None) -> int:
+def told_quota(group: SubscriptionGroupConfig | None) -> int:
     """Return how many lite topics a client is told that it may have."""
+    quota = quota_of({} if group is None else group.attributes)
     return QUOTA_DEFAULT if quota is None else max(0, quota - QUOTA_TOLERANCE)
 
 

@@ -51,7 +51,6 @@ def with_light(
         service.control,
         light.pops,
         light.acks,
-        facts=light.facts,
         waits=LightWaits(light.polls, light.events.has_any),
         wrappers=front_wrappers(base, answers),
         access=base.access,

@@ -12,6 +12,7 @@ from typing_extensions import Buffer
 
 __all__ = [
     "ArrowBatch",
+    "BalancerHeader",
     "Exchange",
     "Filter",
     "GrpcServer",
@@ -447,6 +448,28 @@ class GrpcTls:
 
         `demands`: clients have to show one. `versions`: whether 1.2 is spoken, and 1.3. Raises
         ValueError, which says what is wrong.
+        """
+
+@final
+class BalancerHeader:
+    """What a balancer says of a client before anything else: a header of the PROXY protocol."""
+
+    def __new__(cls) -> BalancerHeader:
+        """Begin with nothing."""
+
+    def wanted(self) -> int:
+        """Return how many bytes have to be taken next, 0 when the header is whole.
+
+        Raises ValueError for what is none, or too long.
+        """
+
+    def take(self, data: Buffer) -> None:
+        """Take bytes, of which there may be no more than are wanted."""
+
+    def client(self) -> str | None:
+        """Return `ip:port` of the client that a whole header names, None for nobody.
+
+        Raises ValueError for a header that says nothing that can be.
         """
 
 @final

@@ -53,6 +53,38 @@ impl GrpcTls {
     }
 }
 
+/// What a balancer says of a client before anything else: a header of the PROXY protocol.
+#[pyclass(module = "roquet.roquet_native")]
+#[derive(Default)]
+pub(crate) struct BalancerHeader {
+    header: roquet_core::grpc::BalancerHeader,
+}
+
+#[pymethods]
+impl BalancerHeader {
+    /// Begin with nothing.
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    /// Return how many bytes have to be taken next, 0 when the header is whole.
+    fn wanted(&self) -> PyResult<usize> {
+        self.header.wanted().map_err(PyValueError::new_err)
+    }
+
+    /// Take bytes, of which there may be no more than are wanted.
+    fn take(&mut self, data: Lent<'_>) {
+        self.header.take(data.as_slice());
+    }
+
+    /// Return `ip:port` of the client that a whole header names, None for nobody.
+    fn client(&self) -> PyResult<Option<String>> {
+        let found = self.header.client().map_err(PyValueError::new_err)?;
+        Ok(found.map(|address| address.to_string()))
+    }
+}
+
 /// A thread that serves connections of gRPC.
 #[pyclass(frozen, module = "roquet.roquet_native")]
 pub(crate) struct GrpcServer {

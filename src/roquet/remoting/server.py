@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from roquet.base.errors import UsageError
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import reply_to
+from roquet.remoting.balancer import Balancers
 from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.connections.accept_rate import AcceptRate
 from roquet.remoting.connections.connection import KEYS, RECEIVE_SIZE, Connection
@@ -32,10 +33,11 @@ from roquet.service.background import Tasks
 from roquet.service.ratelog import RateLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from roquet.base.clock import Clock
     from roquet.protocol.command import Command
+    from roquet.remoting.balancer import Network
     from roquet.remoting.connections.native import NativePort
     from roquet.remoting.connections.waits import KernelWaits
     from roquet.remoting.router import Peer, Router
@@ -105,10 +107,12 @@ class Server:
         on_answer: OnAnswer | None = None,
         waits: KernelWaits | None = None,
         native: NativePort | None = None,
+        balancers: Sequence[Network] = (),
     ) -> None:
         """Listen nowhere yet. An empty `host` means all addresses, port 0 any free one.
 
-        While `native` is open it serves the connections that speak no TLS.
+        While `native` is open it serves the connections that speak no TLS. Peers in `balancers`
+        are believed when they say for whom they speak.
         """
         self._native = native
         self.before_answer = None if native is None else native.connections.refresh
@@ -149,6 +153,7 @@ class Server:
             self._config.accepts_per_second_max, self._config.connections_per_address_max
         )
         self._silent = SilentConnections()
+        self._balancers = Balancers(balancers, clock)
         self._short_for_s = 0
         """Seconds for which descriptors still count as short."""
         self._in_hand = 0
@@ -291,7 +296,9 @@ class Server:
     async def _welcome(self, accepted: socket.socket, key: int, address: str) -> None:
         """Look at the first byte without taking it, then make the transport that it asks for."""
         try:
-            first = await self._first_byte(accepted, key)
+            first, address = await self._balancers.begin(
+                accepted, address, lambda: self._first_byte(accepted, key)
+            )
             if first is None or self._closes or not self._speaks(first, address):
                 accepted.close()
                 return

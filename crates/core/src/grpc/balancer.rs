@@ -1,9 +1,6 @@
 //! The PROXY protocol of HAProxy, versions 1 and 2: for whom a balancer speaks.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-
-use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Bytes that tell whether there is a header, and of which version.
 pub(super) const TELLING: usize = 6;
@@ -60,33 +57,63 @@ pub(super) fn contains(network: IpAddr, length: u8, address: IpAddr) -> bool {
     }
 }
 
-/// Takes a header of version 1, and nothing behind it.
-pub(super) async fn read_line<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Found> {
-    let mut line = Vec::with_capacity(LINE_MAX);
-    while line.last() != Some(&b'\n') {
-        if line.len() == LINE_MAX {
-            return Ok(Err("the line has no end"));
-        }
-        line.push(stream.read_u8().await?);
-    }
-    Ok(of_line(&line))
+/// A header that is taken from a connection, and never a byte behind it.
+///
+/// **Invariant.** What is taken begins like a header for as long as `wanted` names no fault, so at most
+/// 16 + 2,048 bytes are ever kept.
+#[derive(Debug, Default)]
+pub struct Header {
+    seen: Vec<u8>,
 }
 
-/// Takes a header of version 2, and nothing behind it.
-pub(super) async fn read_binary<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Found> {
-    let mut head = [0; 16];
-    stream.read_exact(&mut head).await?;
-    let [signature @ .., version, family, high, low] = head;
-    if &signature != SIGNATURE {
-        return Ok(Err("its signature is another one"));
+impl Header {
+    /// Returns how many bytes have to be taken next; 0: the header is whole.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes that were taken.
+    pub fn wanted(&self) -> Result<usize, &'static str> {
+        let count = self.seen.len();
+        match Kind::of(&self.seen) {
+            None => Ok(TELLING - count),
+            Some(Kind::Nothing) => Err("it is none"),
+            Some(Kind::Line) if self.seen.last() == Some(&b'\n') => Ok(0),
+            Some(Kind::Line) if count == LINE_MAX => Err("the line has no end"),
+            Some(Kind::Line) => Ok(1),
+            Some(Kind::Binary) => match self.seen.split_first_chunk::<16>() {
+                None => Ok(16 - count),
+                Some(([signature @ .., _, _, high, low], body)) => {
+                    if signature != SIGNATURE {
+                        return Err("its signature is another one");
+                    }
+                    let size = usize::from(u16::from_be_bytes([*high, *low]));
+                    if size > BINARY_MAX {
+                        return Err("it is too long");
+                    }
+                    Ok(size.saturating_sub(body.len()))
+                }
+            },
+        }
     }
-    let size = usize::from(u16::from_be_bytes([high, low]));
-    if size > BINARY_MAX {
-        return Ok(Err("it is too long"));
+
+    /// Takes bytes, of which there may be no more than are wanted.
+    pub fn take(&mut self, bytes: &[u8]) {
+        self.seen.extend_from_slice(bytes);
     }
-    let mut body = vec![0; size];
-    stream.read_exact(&mut body).await?;
-    Ok(of_binary(version, family, &body))
+
+    /// Returns the client's address that a whole header names, if it names one.
+    ///
+    /// # Errors
+    /// What is wrong with the header.
+    pub fn client(&self) -> Found {
+        let found = match self.seen.split_first_chunk::<16>() {
+            Some(([signature @ .., version, family, _, _], body)) if signature == SIGNATURE => {
+                of_binary(*version, *family, body)
+            }
+            _ => of_line(&self.seen),
+        }?;
+        // A rule about an address of IPv4 holds for it written as one of IPv6 as well.
+        Ok(found.map(|client| SocketAddr::new(client.ip().to_canonical(), client.port())))
+    }
 }
 
 fn of_line(line: &[u8]) -> Found {
@@ -145,7 +172,58 @@ fn of_binary(version: u8, family: u8, body: &[u8]) -> Found {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::{contains, of_binary, of_line, Kind, LINE_MAX};
+    use super::{contains, of_binary, of_line, Header, Kind, BINARY_MAX, LINE_MAX, SIGNATURE};
+
+    /// Has a header taken from what a peer sends; returns it with what is left.
+    fn taken(mut sent: &[u8]) -> Result<(Header, &[u8]), &'static str> {
+        let mut header = Header::default();
+        loop {
+            let wanted = header.wanted()?;
+            if wanted == 0 {
+                return Ok((header, sent));
+            }
+            let (now, rest) = sent.split_at_checked(wanted).ok_or("torn")?;
+            header.take(now);
+            sent = rest;
+        }
+    }
+
+    #[test]
+    fn header_is_taken_whole_and_nothing_behind_it() {
+        let line = b"PROXY TCP4 10.1.2.3 10.0.0.1 4711 8081\r\nrest";
+        let (header, rest) = taken(line).unwrap();
+        assert_eq!(rest, b"rest");
+        assert_eq!(header.client(), Ok(Some("10.1.2.3:4711".parse().unwrap())));
+        let four = [10, 1, 2, 3, 10, 0, 0, 1, 0x12, 0x67, 0x1f, 0x91];
+        let binary = [&SIGNATURE[..], &[0x21, 0x11, 0, 12], &four, b"rest"].concat();
+        let (header, rest) = taken(&binary).unwrap();
+        assert_eq!(rest, b"rest");
+        assert_eq!(header.client(), Ok(Some("10.1.2.3:4711".parse().unwrap())));
+        for end in 0..binary.len() - 4 {
+            assert_eq!(taken(&binary[..end]).unwrap_err(), "torn");
+        }
+    }
+
+    #[test]
+    fn address_of_ipv4_is_one_in_whatever_form_it_comes() {
+        let (header, _) = taken(b"PROXY TCP6 ::ffff:10.1.2.3 ::1 4711 8081\r\n").unwrap();
+        assert_eq!(header.client(), Ok(Some("10.1.2.3:4711".parse().unwrap())));
+    }
+
+    #[test]
+    fn header_that_is_none_or_has_no_end_is_bad_before_much_is_kept() {
+        assert_eq!(taken(b"PRI * HTTP").unwrap_err(), "it is none");
+        let endless = [&b"PROXY "[..], &[b'x'; 200]].concat();
+        assert_eq!(taken(&endless).unwrap_err(), "the line has no end");
+        let (high, low) = (
+            (BINARY_MAX + 1).to_be_bytes()[6],
+            (BINARY_MAX + 1).to_be_bytes()[7],
+        );
+        let long = [&SIGNATURE[..], &[0x21, 0x11, high, low]].concat();
+        assert_eq!(taken(&long).unwrap_err(), "it is too long");
+        let other = [&SIGNATURE[..11], &b"?"[..], &[0; 4]].concat();
+        assert_eq!(taken(&other).unwrap_err(), "its signature is another one");
+    }
 
     #[test]
     fn kind_is_told_by_six_bytes_and_not_before() {

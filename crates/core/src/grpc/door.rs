@@ -7,6 +7,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 use tokio_rustls::server::TlsStream;
@@ -108,10 +109,18 @@ async fn announced(socket: &mut TcpStream) -> Result<Option<SocketAddr>, Refusal
             None => sleep(LOOK).await,
         }
     };
-    let found = match kind {
-        Kind::Nothing => return Ok(None),
-        Kind::Line => balancer::read_line(socket).await?,
-        Kind::Binary => balancer::read_binary(socket).await?,
-    };
-    found.map_err(|why| Refusal::Because(format!("its PROXY header is bad: {why}")))
+    if kind == Kind::Nothing {
+        return Ok(None);
+    }
+    let bad = |why| Refusal::Because(format!("its PROXY header is bad: {why}"));
+    let mut header = balancer::Header::default();
+    loop {
+        let wanted = header.wanted().map_err(bad)?;
+        if wanted == 0 {
+            return header.client().map_err(bad);
+        }
+        let mut bytes = vec![0; wanted];
+        socket.read_exact(&mut bytes).await?;
+        header.take(&bytes);
+    }
 }

@@ -38,6 +38,7 @@ use crate::notifier::Notifier;
 use crate::store::health::hold;
 use crate::tls::ServerTls;
 
+pub use balancer::Header as BalancerHeader;
 pub use door::Door;
 pub use signature::Secrets;
 

@@ -15,6 +15,7 @@ from roquet.proxy.remoting.forwarding import ForwardedRequests, Forwarder
 from roquet.proxy.remoting.limits import CONNECT_S, body_max
 from roquet.proxy.remoting.routes import Routes
 from roquet.proxy.remoting.sessions import Sessions
+from roquet.proxy.rules.limits import networks_of
 from roquet.remoting.client import Client, ClientConfig
 from roquet.remoting.router import Router
 from roquet.remoting.server import Server, ServerConfig
@@ -100,6 +101,7 @@ def build(
         config=_server_config(rules),
         on_close=closed,
         tls=port_tls,
+        balancers=networks_of(rules.balancers),
     )
     parts = [
         *_tls_parts(port_tls),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from roquet.base.config import setting
 from roquet.base.limits import FRAME_SIZE_MAX, KIB
 from roquet.protocol.codes import RequestCode
+from roquet.proxy.rules.limits import networks_fault
 from roquet.service.lanes import LaneConfig
 
 if TYPE_CHECKING:
@@ -37,6 +38,12 @@ class RemotingLimits:
     )
     check_type: bool = setting(
         "enableTopicMessageTypeCheck", True, "Whether topics take their own type alone."
+    )
+    balancers: str = setting(
+        "proxyProtocolPeers",
+        "",
+        "Addresses and networks of balancers that speak the PROXY protocol of HAProxy.",
+        check=networks_fault,
     )
     connections_max: int = setting("remotingConnectionsMax", 20_000, "Connections.", low=1)
     address_connections_max: int = setting(

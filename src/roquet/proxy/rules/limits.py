@@ -20,7 +20,8 @@ def networks_of(text: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network
     return found
 
 
-def _networks_fault(text: str) -> str | None:
+def networks_fault(text: str) -> str | None:
+    """Return what is wrong with a list of networks, None for a good one."""
     try:
         networks_of(text)
     except ValueError as error:
@@ -50,7 +51,7 @@ class ProxyLimits:
         "proxyProtocolPeers",
         "",
         "Addresses and networks of balancers that speak the PROXY protocol of HAProxy.",
-        check=_networks_fault,
+        check=networks_fault,
     )
     inbound_max: int = setting(
         "grpcMaxInboundMessageSize", 130 * MIB, "Longest request.", low=1024, high=1 << 31

@@ -12,6 +12,7 @@ that is also about the action and the peer is the one that decides.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 from typing import TYPE_CHECKING, TypeVar
@@ -92,19 +93,19 @@ class Ranked:
         self._prefixed = _by((it.resource[:2], it) for it in prefixed)
         self._every = _by((it.resource.kind, it) for it in every)
         self._whole = _by((ResourceType.ANY, it) for it in whole).get(ResourceType.ANY, [])
-        self._sizes: dict[ResourceType, list[int]] = {}
-        for kind, size in sorted(
-            {(it.resource.kind, len(it.resource.name)) for it in prefixed}, key=lambda it: -it[1]
-        ):
-            self._sizes.setdefault(kind, []).append(size)
+        self._trees = {
+            kind: _Prefixes(name for of, name in self._prefixed if of is kind)
+            for kind in {kind for kind, _ in self._prefixed}
+        }
 
     def entries(self, kind: ResourceType, name: str, *, literal: bool = True) -> Iterator[Entry]:
         """Yield the entries about a resource, the best first; without literal ones if wanted."""
         if literal:
             yield from self._literal.get((kind, name), ())
-        for size in self._sizes.get(kind, ()):
-            if size <= len(name):
-                yield from self._prefixed.get((kind, name[:size]), ())
+        tree = self._trees.get(kind)
+        if tree is not None:
+            for prefix in tree.of(name):
+                yield from self._prefixed[kind, prefix]
         yield from self._every.get(kind, ())
         yield from self._whole
 
@@ -112,6 +113,34 @@ class Ranked:
         """Return the names of literal entries about a kind of resource, and the prefixes."""
         literal = [name for of, name in self._literal if of is kind]
         return literal, [name for of, name in self._prefixed if of is kind]
+
+
+class _Prefixes:
+    """Finds those of many prefixes that a name begins with, however many there are.
+
+    Invariant: `_outer[i]` is the longest other prefix that prefix `i` begins with. In sorted order
+    everything from the longest prefix of a name up to the name itself begins with that prefix, so
+    it is the last one at or before the name, or one that this begins with.
+    """
+
+    def __init__(self, prefixes: Iterable[str]) -> None:
+        """Sort them once."""
+        self._sorted = sorted(prefixes)
+        self._outer: list[int] = []
+        around: list[int] = []
+        for number, prefix in enumerate(self._sorted):
+            while around and not prefix.startswith(self._sorted[around[-1]]):
+                around.pop()
+            self._outer.append(around[-1] if around else -1)
+            around.append(number)
+
+    def of(self, name: str) -> Iterator[str]:
+        """Yield the prefixes of a name, the longest first."""
+        number = bisect.bisect_right(self._sorted, name) - 1
+        while number >= 0:
+            if name.startswith(self._sorted[number]):
+                yield self._sorted[number]
+            number = self._outer[number]
 
 
 def _by(items: Iterable[tuple[K, Entry]]) -> dict[K, list[Entry]]:

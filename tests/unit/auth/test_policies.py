@@ -176,3 +176,21 @@ def test_resource_is_shown_as_it_is_read(text: str, key: str) -> None:
 @pytest.mark.parametrize("text", ["", "orders", "Queue:x", None])
 def test_resource_of_no_kind_is_none(text: str | None) -> None:
     assert read_resource(text) is None
+
+
+WORDS = st.text("ab\U0001f600", max_size=6)
+
+
+@given(st.lists(WORDS, unique=True, max_size=60), WORDS)
+def test_entries_about_prefixes_come_longest_first_and_none_is_missed(
+    prefixes: list[str], name: str
+) -> None:
+    made = [
+        Entry(Resource(ResourceType.TOPIC, it, Match.PREFIXED), (Action.PUB,), (), Decision.ALLOW)
+        for it in prefixes
+    ]
+    (ranked,) = Acl((Policy(PolicyType.CUSTOM, tuple(made)),)).ranked
+    found = [it.resource.name for it in ranked.entries(ResourceType.TOPIC, name)]
+    wanted = sorted((it for it in prefixes if name.startswith(it)), key=len, reverse=True)
+    assert found == wanted
+    assert not list(ranked.entries(ResourceType.GROUP, name))

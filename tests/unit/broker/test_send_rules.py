@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker_harness import dispatched, ext, play
+from broker_harness import dispatched, ext, play, properties, records
 from roquet.broker.messages.appender import Appender
 from roquet.broker.messages.put_hooks import put_hooks
 from roquet.broker.messages.schedule import DelayLevels
@@ -145,3 +145,28 @@ def test_batch_whose_answer_no_client_could_read_is_refused_before_it_is_stored(
         assert it.broker.path.native.counters()["sends"] == (1 if fast == "true" else 0)
 
     play(tmp_path, tell, fastPathEnable=fast, mappedFileSizeCommitLog=str(16 << 20))
+
+
+@pytest.mark.parametrize("fast", ["true", "false"])
+def test_properties_that_end_in_0_are_stored_whole_and_read_as_sent(
+    tmp_path: Path, fast: str
+) -> None:
+    texts = ["a\x01b\0", "\0", "", "a\x01\0\0"]
+
+    async def tell(it: Cluster) -> None:
+        body = encode_batch([(0, b"inner", text.encode()) for text in texts])
+        command = send_command("orders", body, properties="UNIQ_KEY\x01whole\x02")
+        command.code = RequestCode.SEND_BATCH_MESSAGE
+        assert command.ext is not None
+        command.ext["m"] = "true"
+        answers = [await it.call(command)]
+        answers += [await it.send("orders", b"alone", properties=text) for text in texts]
+        assert [answer.code for answer in answers] == [0] * 5
+        await dispatched(it)
+        found = records(await it.pull("orders"))
+        inner = [record.properties for record in found[:4]]
+        assert inner == [b"a\x01b\0\x02", b"\0\x02", b"", b"a\x01\0\0\x02"]
+        assert [properties(record).get("a") for record in found] == ["b\0", None, None, "\0\0"] * 2
+        assert all(not record.properties.endswith(b"\0") for record in found)
+
+    play(tmp_path, tell, fastPathEnable=fast)

@@ -1,12 +1,11 @@
 //! What an append wants: encoded records, and the limits of a message.
 
 use super::PutStatus;
+use crate::codec::limits::PROPERTIES_SIZE_MAX;
 use crate::codec::record::{self, NewRecord, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION};
 use crate::consume_queue::light_queues::{self, Wish};
 use std::collections::{HashMap, HashSet};
 
-/// Longest properties in bytes (spec: store §3.5).
-const PROPERTIES_MAX: usize = 32_767;
 /// Longest topic of other than retry topics, and of any.
 const TOPIC_MAX: usize = 127;
 const RETRY_TOPIC_MAX: usize = 255;
@@ -161,7 +160,7 @@ impl<'a> Prepared<'a> {
             properties,
             ..*message
         };
-        match light_queues::wish(topic, message.properties, PROPERTIES_MAX) {
+        match light_queues::wish(topic, message.properties, PROPERTIES_SIZE_MAX) {
             Wish::None => self.encode(topic, message, glued),
             Wish::Without(text) => self.encode(topic, &with(&text), glued),
             Wish::In(names, text) => {
@@ -299,7 +298,7 @@ impl<'a> Prepared<'a> {
 
 /// Refuses what Java refuses (spec: store §3.5), and names that are no folder names.
 fn check(topic: &str, message: &NewRecord<'_>, body_max: u64) -> Result<(), PutStatus> {
-    if message.properties.len() > PROPERTIES_MAX {
+    if message.properties_size() > PROPERTIES_SIZE_MAX {
         return Err(PutStatus::PropertiesTooLong);
     }
     let too_long = message.body.len() as u64 > body_max

@@ -11,7 +11,8 @@
 //!   The log ends at the first record that is not surely whole (`tail`). Everything behind
 //!   that was never flushed, whatever it looks like: it is cut.
 //! * After a kill, all that was written is there, up to the record that was being written: it is
-//!   cut. Records behind its lengths are none of its content, so they make it damage.
+//!   cut, also when only its topic or properties lack their end. Records behind its lengths are none of
+//!   its content, so they make it damage.
 //! * A store that Java's broker wrote last says nothing of its durable end. What cannot be read is
 //!   cut when all that follows was stored within the time that a flush may be late. What can be read
 //!   is believed, as Java does.
@@ -63,6 +64,11 @@ impl Before<'_> {
     fn may_be_lost(&self, at: u64) -> Option<bool> {
         let known = self.known()?;
         Some(!self.clean && known.boot != self.boot && known.flushed <= at)
+    }
+
+    /// Whether a kill or a power cut may have ended the write of what is at `at`.
+    fn may_be_unfinished(&self, at: u64) -> bool {
+        !self.clean && self.known().is_some_and(|known| known.flushed <= at)
     }
 }
 
@@ -335,10 +341,7 @@ fn scan(
         loop {
             match record::parse(bytes, at, before.settings.check_crc) {
                 Parsed::Record { view, size } if in_place(&view, found.end) => {
-                    let record = bytes.get(at..at + size as usize).unwrap_or_default();
-                    if before.may_be_lost(found.end) == Some(true)
-                        && tail::may_be_torn(record, &view, at)
-                    {
+                    if lacks_a_part(before, bytes, at, &view) {
                         return Ok(Scan::End(found, Some("a part is missing".to_owned())));
                     }
                     if !restore(derived, &view, plan, found.end, seen)? {
@@ -366,6 +369,17 @@ fn scan(
         found.end = segment.end();
     }
     Ok(Scan::End(found, None))
+}
+
+/// Whether a part of the record at `at` of its file may never have been written, although its lengths
+/// and its body are right.
+fn lacks_a_part(before: &Before<'_>, bytes: &[u8], at: usize, record: &RecordView<'_>) -> bool {
+    let start = record.physical_offset.cast_unsigned();
+    let end = at + record.total_size as usize;
+    let is_torn = || tail::may_be_torn(bytes.get(at..end).unwrap_or_default(), record, at);
+    let is_last = || matches!(record::parse(bytes, end, false), Parsed::End);
+    (before.may_be_lost(start) == Some(true) && is_torn())
+        || (before.may_be_unfinished(start) && tail::ends_in_zero(record) && is_last())
 }
 
 fn in_place(record: &RecordView<'_>, at: u64) -> bool {

@@ -11,6 +11,9 @@
 //! * A record with zeros there counts as flushed only once the checkpoint says durably that it is
 //!   (`commit_log::flush`). So a record that looks torn behind the noted end was never acknowledged,
 //!   and one in front of it is as it was sent: it is never judged by its looks.
+//! * A kill ends the write that it meets at a page, so only the last record of the log is unfinished
+//!   then: from some byte on it is zeros. Lengths and sums tell, except in its last part: the properties,
+//!   or the topic of a record without any. Neither ends in a zero when it is whole (`record::encode`).
 //! * What lies inside the lengths of a record is content, and says nothing about the log.
 
 use crate::codec::record::{self, Parsed, RecordHead, RecordView, MAGIC_V1, MAGIC_V2};
@@ -54,6 +57,14 @@ fn ends_a_sector_with_zeros(bytes: &[u8], from: usize, to: usize, at: usize) -> 
         begin = sector;
     }
     false
+}
+
+/// Whether the last record of a log may be unfinished where no length and no sum would tell.
+///
+/// Each record that this program makes is whole when this is false. One that a Java master made may end
+/// so when it is whole: on a slave it is copied again.
+pub(crate) fn ends_in_zero(record: &RecordView<'_>) -> bool {
+    record.properties.last().or(record.topic.last()) == Some(&0)
 }
 
 /// Valid records behind the end.

@@ -4,6 +4,7 @@
 
 use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 use roquet_core::codec::host;
+use roquet_core::codec::properties::entries;
 use roquet_core::codec::record::{
     blank, encode, parse, patch, records, NewRecord, Parsed, RecordHead, Why, MAGIC_V1, MAGIC_V2,
 };
@@ -68,6 +69,52 @@ fn one(buf: &[u8]) -> roquet_core::codec::record::RecordView<'_> {
             view
         }
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn properties_that_end_in_0_get_a_separator_and_keep_their_pairs() {
+    let sample = v4();
+    for text in [
+        &b"a\x01b\0"[..],
+        b"a\x01b\x02c\x01\0\0",
+        b"a\x01b\x02\0",
+        b"\0",
+    ] {
+        let mut out = Vec::new();
+        let record = sample.record(b"TestT", b"hello", text);
+        assert_eq!(encode(&record, &mut out).unwrap(), record.size());
+        let stored = one(&out).properties;
+        assert_eq!(stored, [text, b"\x02"].concat());
+        let pairs = |text| {
+            entries(text)
+                .map(|it| format!("{it:?}"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(pairs(stored), pairs(text));
+    }
+    for text in [&b""[..], b"a\x01b", b"a\x01\0b", b"a\x01b\x02"] {
+        let mut out = Vec::new();
+        encode(&sample.record(b"TestT", b"hello", text), &mut out).unwrap();
+        assert_eq!(one(&out).properties, text);
+    }
+}
+
+#[test]
+fn properties_that_end_in_0_have_one_byte_less_room() {
+    let sample = v4();
+    for (size, last, is_taken) in [
+        (32_767, b'x', true),
+        (32_768, b'x', false),
+        (32_766, 0, true),
+        (32_767, 0, false),
+    ] {
+        let mut text = vec![b'x'; size];
+        text[size - 1] = last;
+        let mut out = Vec::new();
+        let done = encode(&sample.record(b"T", b"", &text), &mut out);
+        assert_eq!(done.is_ok(), is_taken, "{size} {last}");
+        assert_eq!(out.is_empty(), !is_taken);
     }
 }
 
@@ -207,7 +254,9 @@ proptest! {
         prop_assert_eq!(encode(&record, &mut out).unwrap(), out.len());
         prop_assert!(patch(&mut out, patched.0, patched.1, patched.2));
         let view = one(&out);
-        prop_assert_eq!((view.topic, view.body, view.properties), (&topic[..], &body[..], &properties[..]));
+        let ending: &[u8] = if properties.last() == Some(&0) { &[2] } else { &[] };
+        let stored = [&properties, ending].concat();
+        prop_assert_eq!((view.topic, view.body, view.properties), (&topic[..], &body[..], &stored[..]));
         prop_assert_eq!((view.queue_offset, view.physical_offset, view.store_timestamp), patched);
         prop_assert_eq!((view.queue_id, view.flag, view.born_timestamp), (numbers.0, numbers.1, numbers.3));
         prop_assert_eq!((view.born_host, view.store_host), (&sample.born[..], &sample.store[..]));

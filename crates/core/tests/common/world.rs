@@ -102,7 +102,16 @@ impl Logged {
         91 + self.body.len() + self.topic.len() + self.properties().len()
     }
 
+    /// Its properties as they are stored: what ends in 0 gets a separator.
     pub fn properties(&self) -> Vec<u8> {
+        let mut text = self.sent_properties();
+        if text.last() == Some(&0) {
+            text.push(2);
+        }
+        text
+    }
+
+    fn sent_properties(&self) -> Vec<u8> {
         let mut text = format!("UNIQ_KEY\u{1}{}\u{2}TAGS\u{1}t\u{2}", self.key).into_bytes();
         if !self.extra.is_empty() {
             text.extend_from_slice(b"extra\x01");
@@ -357,7 +366,7 @@ impl World {
 }
 
 fn append(store: &Store, messages: &[Logged]) -> roquet_core::commit_log::Appended {
-    let properties: Vec<Vec<u8>> = messages.iter().map(Logged::properties).collect();
+    let properties: Vec<Vec<u8>> = messages.iter().map(Logged::sent_properties).collect();
     let mut prepared = Prepared::with_capacity(1024);
     for (message, properties) in messages.iter().zip(&properties) {
         let record = NewRecord {

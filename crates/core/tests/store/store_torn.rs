@@ -7,7 +7,7 @@ use super::store_help::{
 };
 use super::store_recovery::{rebooted, CUT};
 use roquet_core::codec::record::{self, NewRecord};
-use roquet_core::commit_log::Placed;
+use roquet_core::commit_log::{Placed, Prepared, PutStatus};
 use roquet_core::store::config::Value;
 use roquet_core::store::env::Env;
 use roquet_core::store::error::ErrorKind;
@@ -213,6 +213,141 @@ fn durable_record_with_forged_records_and_damage_is_refused_when_records_follow(
         assert_eq!(error.kind, ErrorKind::Corrupt);
         let behind = format!("but one follows at offset {}", placed.end());
         assert!(error.text.contains(&behind), "{}", error.text);
+    }
+}
+
+/// Where a record is, and its part of which no length and no sum tells.
+struct Last {
+    at: u64,
+    from: u64,
+    to: u64,
+    end: u64,
+}
+
+/// A store that was killed with one message in front of a last one.
+fn killed_behind(topic: &str, properties: &[u8], is_flushed: bool) -> (Folder, Last) {
+    let folder = Folder::new("last");
+    let store = folder.open(&[]);
+    store.start_stepped().unwrap();
+    store.send(topic, 0, b"first", b"");
+    let placed = store.send(topic, 0, b"last", properties);
+    if is_flushed {
+        store.flush().unwrap();
+    }
+    // Behind the topic is the length of the properties.
+    let to = placed.end() - 2 * u64::from(properties.is_empty());
+    let size = if properties.is_empty() {
+        topic.len()
+    } else {
+        properties.len()
+    };
+    let last = Last {
+        at: placed.physical_offset,
+        from: to - size as u64,
+        to,
+        end: placed.end(),
+    };
+    (killed(&store, &folder), last)
+}
+
+#[test]
+fn last_record_that_a_kill_left_unfinished_anywhere_is_cut_and_said() {
+    // Their length as a number ends in a 0 byte, so that it is right when half of it is missing.
+    let properties = [b"KEYS\x01".to_vec(), vec![b'k'; 250], b"\x02".to_vec()].concat();
+    for (topic, properties) in [("Topic", &properties[..]), ("Topic", b"")] {
+        let (folder, last) = killed_behind(topic, properties, false);
+        let image = std::fs::read(folder.path(FILE)).unwrap();
+        for from in (last.from..last.to).step_by(25).chain([last.to - 1]) {
+            let again = Folder::new("unfinished");
+            copy(&folder.0, &again.0);
+            let missing = vec![0; usize::try_from(last.end - from).unwrap()];
+            damage(&again.path(FILE), from, &missing);
+            let store = again.open(&[]);
+            assert_eq!(store.read_all(topic, 0), [b"first"], "{from}");
+            let notes = store.recovery_notes().concat();
+            assert!(notes.contains("were cut: a part is missing"), "{notes}");
+            assert_eq!(store.log().written(), last.at);
+            store.close().unwrap();
+        }
+        let store = folder.open(&[]);
+        assert_eq!(store.read_all(topic, 0).len(), 2, "the whole one stays");
+        assert!(store.recovery_notes().is_empty());
+        store.close().unwrap();
+        assert_eq!(std::fs::read(folder.path(FILE)).unwrap(), image);
+    }
+}
+
+#[test]
+fn acknowledged_record_whose_properties_end_in_0_survives_a_kill_before_its_flush() {
+    let light = b"INNER_MULTI_DISPATCH\x01%LMQ%a\x02p\x01\0";
+    let settings = [
+        ("enableLmq", Value::Bool(true)),
+        ("enableMultiDispatch", Value::Bool(true)),
+    ];
+    for properties in [&b"p\x01\0"[..], &zeros(5_000), b"\0", light] {
+        let folder = Folder::new("ends-in-0");
+        let store = folder.open(&settings);
+        store.start_stepped().unwrap();
+        // As a batch: all in one append.
+        let mut batch = Prepared::default().in_light_queues(true);
+        for body in [&b"one"[..], b"two", b"three"] {
+            let record = message("T", 0, body, properties);
+            batch.push("T", &record, store.body_max(), true).unwrap();
+        }
+        assert_eq!(store.put(&mut batch).status, PutStatus::Ok);
+        let left = killed(&store, &folder);
+        let again = left.open(&settings);
+        let found = again.read_all("T", 0);
+        assert_eq!(found, [&b"one"[..], b"two", b"three"], "{properties:?}");
+        assert_eq!(again.recovered().cut_bytes, 0);
+        again.close().unwrap();
+    }
+}
+
+#[test]
+fn record_whose_properties_leave_no_room_to_be_whole_is_refused() {
+    let folder = Folder::new("no-room");
+    let store = folder.open(&[]);
+    store.start_stepped().unwrap();
+    let full = zeros(32_765);
+    let refused = store.try_send(&message("T", 0, b"", &full)).unwrap_err();
+    assert_eq!(refused, PutStatus::PropertiesTooLong);
+    assert!(store.try_send(&message("T", 0, b"", &full[1..])).is_ok());
+    store.close().unwrap();
+}
+
+/// Takes the separator away that ends the properties of a last record, as Java would have stored it.
+fn as_java(folder: &Folder, last: &Last, properties: u16) {
+    let path = folder.path(FILE);
+    let size = u32::try_from(last.end - last.at).unwrap() - 1;
+    damage(&path, last.at, &size.to_be_bytes());
+    let at = last.end - u64::from(properties) - 2;
+    damage(&path, at, &(properties - 1).to_be_bytes());
+    damage(&path, last.end - 1, &[0]);
+}
+
+#[test]
+fn whole_record_of_java_that_ends_in_0_is_believed_where_a_flush_or_java_tells_of_it() {
+    // What a slave of a Java master noted as flushed, a log that Java wrote last, and neither.
+    for (is_flushed, is_java, left) in [(true, false, 2), (false, true, 2), (false, false, 1)] {
+        let (folder, last) = killed_behind("T", b"p\x01\0\x02", is_flushed);
+        as_java(&folder, &last, 4);
+        if is_java {
+            use roquet_core::recovery::checkpoint::Checkpoint;
+            let path = folder.path("checkpoint");
+            let mut checkpoint = Checkpoint::decode(&std::fs::read(&path).unwrap());
+            checkpoint.known = None;
+            std::fs::write(&path, checkpoint.encode()).unwrap();
+        }
+        let store = folder.open(&[]);
+        let case = format!("flushed {is_flushed}, java {is_java}");
+        assert_eq!(store.read_all("T", 0).len(), left, "{case}");
+        assert_eq!(store.recovery_notes().len(), 2 - left, "{case}");
+        // What it believed it goes on believing, also when it is killed at once.
+        let killed_again = killed(&store, &folder);
+        let again = killed_again.open(&[]);
+        assert_eq!(again.read_all("T", 0).len(), left, "{case}");
+        again.close().unwrap();
     }
 }
 

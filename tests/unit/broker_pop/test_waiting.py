@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from broker_harness import dispatched, ext, play, records
 from pop_harness import GROUP, TOPIC, ack_command, now_ms, pop, pop_command, popped
 from roquet.base.clock import SystemClock
+from roquet.broker.remoting.clients.waiting_pops import waiting_request
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.remoting.client import Client
+from roquet.remoting.connections.reply import Reply
+from roquet.remoting.router import Request
 from roquet.store.results import Draft, PutResult
 
 if TYPE_CHECKING:
@@ -371,3 +375,24 @@ def test_bad_questions_are_refused_as_by_java(
         assert (rollback.code, rollback.remark) == (0, "not set any response code")
 
     play(tmp_path, tell, autoCreateSubscriptionGroup="false")
+
+
+def test_request_that_waits_keeps_no_fields_and_is_answered_once() -> None:
+    noted: list[Command] = []
+    written: list[Command] = []
+    done: list[Request] = []
+
+    def note(command: Command, *_: object) -> None:
+        noted.append(command)
+
+    server: Any = SimpleNamespace(before_answer=None, on_answer=note, encoding=0)
+    connection: Any = SimpleNamespace(reply=written.append)
+    command = Command(RequestCode.POP_MESSAGE, ext={"topic": TOPIC}, body=b"body", opaque=7)
+    request = Request(command, connection, 1, Reply(server, connection, command, 1), done.append)
+    kept = waiting_request(request)
+    for _ in range(2):
+        kept.reply(Command(ResponseCode.SUCCESS))
+    assert [answer.opaque for answer in written] == [7]
+    assert noted == [kept.command]
+    assert (noted[0].code, noted[0].opaque) == (RequestCode.POP_MESSAGE, 7)
+    assert (noted[0].ext, noted[0].body) == (None, b"")

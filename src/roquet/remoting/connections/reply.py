@@ -42,6 +42,11 @@ class Reply:
         self.held = False
         """Whether the handler has returned before it had an answer."""
 
+    def keep(self, command: Command) -> None:
+        """Answer what is kept of the request; its fields were read, and it may wait for long."""
+        assert command.opaque == self._command.opaque, "it is the same request"
+        self._command = command
+
     def __call__(self, answer: Command) -> None:
         """Write the answer, if the request wants one."""
         connection, self._connection = self._connection, None

@@ -11,6 +11,7 @@ from roquet.broker.pop.receive.polls import Waiting
 from roquet.broker.remoting.refusals import refusal_reply
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import Command, reply_to
+from roquet.remoting.connections.reply import Reply
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def unheld_code(waiting: Waiting) -> ResponseCode:
 def waiting_request(request: Request) -> Request:
     """Return what is kept of a request that waits: its fields were read, and there may be many."""
     kept = dataclasses.replace(request.command, ext=None, body=b"")
+    if isinstance(request.reply, Reply):
+        request.reply.keep(kept)
     return dataclasses.replace(request, command=kept)
 
 

@@ -55,6 +55,7 @@ __all__ = [
     "records_to_arrow",
     "share_arenas",
     "sink_key",
+    "sum_records",
     "watch_panics",
 ]
 
@@ -181,6 +182,25 @@ def sink_key(prefix: str, row: int) -> str:
 
 def java_hashes(rows: int, column: _SinkTexts) -> bytes:
     """Java's String.hashCode of each text, as 32-bit numbers in the machine's order; null is 0."""
+
+def sum_records(
+    bodies: Sequence[bytes],
+    *,
+    bucket: int,
+    begin: int = 0,
+    end: int = ...,
+    stored_begin: int = ...,
+    stored_end: int = ...,
+    decompress_max: int = 67_108_864,
+) -> list[tuple[int, int, int, int, int]]:
+    """Sum up stored records by buckets of `bucket` offsets.
+
+    A row for each bucket that has messages: its number, count, checksum, first and last offset. The
+    checksum is the XOR of Spark's `xxhash64(queueOffset, coalesce(uniqKey, ''), body)`. `begin` and
+    `end` are queue offsets, `stored_begin` and `stored_end` Unix milliseconds.
+
+    Raises ValueError for bytes that are no records and bodies that cannot be unpacked.
+    """
 
 def records_to_arrow(
     bodies: Sequence[bytes],

@@ -10,6 +10,7 @@ use pyo3::prelude::{pyclass, pyfunction, pymethods, Bound, PyAny, PyErr, PyResul
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyCapsule;
 use roquet_core::arrow::ffi;
+use roquet_core::arrow::sums::{Chosen, Sums};
 use roquet_core::arrow::{Batch, Builder, Failure, Field, Options};
 use roquet_core::codec::{projection, record};
 
@@ -123,6 +124,50 @@ pub(crate) fn records_to_arrow(
         batch: Arc::new(batch),
         next,
     })
+}
+
+/// Number, count, checksum, first and last offset of a bucket.
+type BucketSum = (i64, u64, i64, i64, i64);
+
+/// Sum up pull response bodies by buckets of a queue's offsets.
+///
+/// A row for each bucket that has messages: its number, count, checksum, first and last offset.
+#[pyfunction]
+#[pyo3(signature = (bodies, *, bucket, begin = 0, end = i64::MAX, stored_begin = i64::MIN,
+    stored_end = i64::MAX, decompress_max = 67_108_864))]
+#[allow(clippy::too_many_arguments)] // Keywords, each of its own kind.
+pub(crate) fn sum_records(
+    py: Python<'_>,
+    bodies: Vec<PyBackedBytes>,
+    bucket: i64,
+    begin: i64,
+    end: i64,
+    stored_begin: i64,
+    stored_end: i64,
+    decompress_max: usize,
+) -> PyResult<Vec<BucketSum>> {
+    if bucket < 1 {
+        return Err(PyValueError::new_err("a bucket has one offset at least"));
+    }
+    let chosen = Chosen {
+        offsets: begin..end,
+        stored: stored_begin..stored_end,
+        bucket,
+        decompress_max,
+    };
+    let found = py.detach(|| {
+        let mut sums = Sums::new(chosen);
+        for (number, body) in bodies.iter().enumerate() {
+            sums.add(record::records(body, true))
+                .map_err(|failure| (number, failure))?;
+        }
+        Ok(sums.finish())
+    });
+    let found = found.map_err(|(number, failure)| bad(number, 0, &failure))?;
+    Ok(found
+        .into_iter()
+        .map(|(number, it)| (number, it.count, it.xor.cast_signed(), it.first, it.last))
+        .collect())
 }
 
 /// The fields of a list of names, all of them without a list.

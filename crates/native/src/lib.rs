@@ -19,7 +19,7 @@ mod tls;
 #[pyo3::pymodule]
 mod roquet_native {
     #[pymodule_export]
-    use crate::arrow::{records_to_arrow, ArrowBatch};
+    use crate::arrow::{records_to_arrow, sum_records, ArrowBatch};
     #[pymodule_export]
     use crate::codec::{crc32, decode_frames, decode_records, encode_command, project_records};
     #[pymodule_export]

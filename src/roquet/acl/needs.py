@@ -240,6 +240,7 @@ _BY_CODE: dict[int, Callable[[Command, _Ext], list[Need]]] = {
     RequestCode.RECALL_MESSAGE: _publish,
     RequestCode.PULL_MESSAGE: _subscribe,
     RequestCode.LITE_PULL_MESSAGE: _subscribe,
+    RequestCode.GET_SUMS: _subscribe,
     RequestCode.POP_MESSAGE: _pop,
     RequestCode.PEEK_MESSAGE: _pop,
     RequestCode.NOTIFICATION: _pop,

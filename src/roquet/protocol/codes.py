@@ -168,6 +168,7 @@ class RequestCode(enum.IntEnum):
     """Our own, as the next two: RocketMQ's brokers answer them with REQUEST_CODE_NOT_SUPPORTED."""
     GET_SEQUENCES = 7002
     GET_USERS = 7003
+    GET_SUMS = 7004
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from roquet._native import decode_records
+from roquet._native import decode_records, sum_records
 from roquet.protocol import names
 from roquet.protocol import properties as props
 from roquet.protocol.light import light_queues
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+OFFSET_MAX: Final = 2**63 - 1
 
 
 class Record(NamedTuple):
@@ -40,6 +43,47 @@ class Record(NamedTuple):
 def read_records(data: bytes, *, check_crc: bool = True) -> list[Record]:
     """Take apart records that follow each other without a gap. Raises ValueError."""
     return [Record(*fields) for fields in decode_records(data, check_crc)]
+
+
+class Sum(NamedTuple):
+    """What some messages of a queue come to; crates/core/src/arrow/sums.rs has the rule."""
+
+    messages: int = 0
+    xor: int = 0
+    """Of their checksums, as a signed number."""
+    first: int = -1
+    """The first offset of them; -1 of none."""
+    last: int = -1
+
+    def plus(self, other: Sum) -> Sum:
+        """Return what both come to, which have no message in common."""
+        if not self.messages or not other.messages:
+            return other if other.messages else self
+        return Sum(
+            self.messages + other.messages,
+            self.xor ^ other.xor,
+            min(self.first, other.first),
+            max(self.last, other.last),
+        )
+
+
+def summed(data: bytes, begin: int, end: int, stored: tuple[int | None, int | None]) -> Sum:
+    """Sum up the records of a range of offsets that were stored within two times.
+
+    Raises ValueError.
+    """
+    found = Sum()
+    low, high = (-(2**63) if stored[0] is None else stored[0]), stored[1]
+    for _, *it in sum_records(
+        [data],
+        bucket=OFFSET_MAX,
+        begin=begin,
+        end=end,
+        stored_begin=low,
+        stored_end=OFFSET_MAX if high is None else high,
+    ):
+        found = found.plus(Sum(*it))
+    return found
 
 
 def slices(data: bytes) -> Iterator[tuple[Record, bytes]]:

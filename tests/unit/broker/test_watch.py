@@ -166,6 +166,7 @@ LANES = {
     RequestCode.CONSUMER_SEND_MSG_BACK: ("send", "main, fast"),
     RequestCode.PULL_MESSAGE: ("pull", "main"),
     RequestCode.LITE_PULL_MESSAGE: ("lite_pull", "main"),
+    RequestCode.GET_SUMS: ("query", "main"),
     RequestCode.SEND_REPLY_MESSAGE: ("reply", "main, fast"),
     RequestCode.QUERY_MESSAGE: ("query", "main, fast"),
     RequestCode.VIEW_MESSAGE_BY_ID: ("query", "main, fast"),

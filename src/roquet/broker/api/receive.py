@@ -42,6 +42,33 @@ class ReceiveRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Whether this is a lite pull, which a setting may turn off."""
 
 
+class SumsRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Asks for count and checksum of the messages in a range of a queue's offsets."""
+
+    group: str
+    topic: str
+    queue_id: int
+    begin: int
+    end: int
+    """The offset behind the last."""
+    stored_begin_ms: int | None = None
+    """Only what was stored then or later, Unix milliseconds."""
+    stored_end_ms: int | None = None
+    """Only what was stored before."""
+
+
+class SumsResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Count and checksum of a range, or of its beginning: both may be put together."""
+
+    count: int
+    xor: int
+    first: int
+    """The first offset that has a message; -1: none has."""
+    last: int
+    next: int
+    """The offset to go on at."""
+
+
 class ReceiveStatus(enum.Enum):
     """What the caller does next."""
 

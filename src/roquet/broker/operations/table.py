@@ -31,7 +31,12 @@ if TYPE_CHECKING:
         PopResult,
     )
     from roquet.broker.api.query import QueryRequest, QueryResult, ViewRequest
-    from roquet.broker.api.receive import ReceiveRequest, ReceiveResult
+    from roquet.broker.api.receive import (
+        ReceiveRequest,
+        ReceiveResult,
+        SumsRequest,
+        SumsResult,
+    )
     from roquet.broker.api.replies import ReplyResult
     from roquet.broker.api.send import (
         RecallRequest,
@@ -70,6 +75,7 @@ RECALL = Operation("recall_message", lambda it: needs.publish(it.topic))
 RECEIVE = Operation("pull_message", lambda it: needs.subscribe(it.topic, it.group))
 RESUME = Operation("pull_message", lambda it: needs.subscribe(it.topic, it.group))
 """The rest of a receive that waited for a message."""
+SUMS = Operation("get_sums", lambda it: needs.subscribe(it.topic, it.group))
 COMMIT = Operation("update_consumer_offset", lambda it: needs.subscribe(it.topic, it.group))
 COMMITTED = Operation("query_consumer_offset", lambda it: needs.subscribe(it.topic, it.group))
 MIN_OFFSET = Operation("get_min_offset", lambda it: needs.know(it.topic))
@@ -111,6 +117,7 @@ class Operations:
         [ReceiveRequest, Caller, Waiter, Callable[[], None]], ReceiveResult | None
     ]
     resume: Callable[[ReceiveRequest, Caller], ReceiveResult]
+    sums: Callable[[SumsRequest, Caller], Awaitable[SumsResult]]
     commit: Callable[[CommitRequest, Caller], CommitResult]
     committed: Callable[[CommittedRequest, Caller], int]
     min_offset: Callable[[QueueRequest, Caller], int]
@@ -172,6 +179,7 @@ def make_operations(
         receive=wrapped(RECEIVE, it.receives.receive, wrappers),
         receive_or_hold=wrapped(RECEIVE, it.receives.receive_or_hold, wrappers),
         resume=wrapped(RESUME, it.receives.resume, wrappers),
+        sums=wrapped(SUMS, it.receives.sums, wrappers),
         commit=wrapped(COMMIT, it.offsets.commit, wrappers),
         committed=wrapped(COMMITTED, it.offsets.committed, wrappers),
         min_offset=wrapped(MIN_OFFSET, it.offsets.min_offset, wrappers),

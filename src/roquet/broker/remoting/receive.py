@@ -1,4 +1,4 @@
-"""PULL_MESSAGE 11 and LITE_PULL_MESSAGE 361: the adapter of reads.
+"""PULL_MESSAGE 11, LITE_PULL_MESSAGE 361 and GET_SUMS 7004: the adapter of reads.
 
 Next: broker/services/receive.py, which has the rules.
 """
@@ -14,19 +14,26 @@ from roquet.broker.api.receive import (
     ReceiveForbidden,
     ReceiveRequest,
     ReceiveResult,
+    SumsRequest,
+    SumsResult,
 )
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.remoting.refusals import STATUSES, refusal_reply
-from roquet.protocol.codes import RequestCode
+from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
-from roquet.protocol.headers.message import PullMessageRequest, PullMessageResponse
+from roquet.protocol.headers.message import (
+    GetSumsRequest,
+    GetSumsResponse,
+    PullMessageRequest,
+    PullMessageResponse,
+)
 from roquet.protocol.messages import sys_flag
 from roquet.remoting import codec
 from roquet.remoting.headers import reader
 from roquet.remoting.router import Ports, Request, Route
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from roquet.broker.api.caller import Caller
     from roquet.broker.clients.long_polling import Waiter
@@ -60,6 +67,11 @@ class Reads(Protocol):
         """Return what is there for a request that was held."""
         ...
 
+    @property
+    def sums(self) -> Callable[[SumsRequest, Caller], Awaitable[SumsResult]]:
+        """Return count and checksum of a range."""
+        ...
+
 
 class ReceiveAdapter:
     """Answers pulls."""
@@ -73,6 +85,7 @@ class ReceiveAdapter:
         return [
             Route((RequestCode.PULL_MESSAGE,), self.pull, "pull", Ports.MAIN),
             Route((RequestCode.LITE_PULL_MESSAGE,), self.pull, "lite_pull", Ports.MAIN),
+            Route((RequestCode.GET_SUMS,), self.sums, "query", Ports.MAIN),
         ]
 
     def pull(self, request: Request) -> Command | None:
@@ -85,6 +98,27 @@ class ReceiveAdapter:
         except Refusal as refusal:
             return _refused(request.command, refusal)
         return None if result is None else _answer(request.command, result)
+
+    async def sums(self, request: Request) -> Command:
+        """Answer 7004, our own: what the messages of a range come to."""
+        header = GetSumsRequest.decode(request.command.ext)
+        wanted = SumsRequest(
+            group=header.consumer_group,
+            topic=header.topic,
+            queue_id=header.queue_id,
+            begin=header.begin,
+            end=header.end,
+            stored_begin_ms=header.stored_begin,
+            stored_end_ms=header.stored_end,
+        )
+        try:
+            found = await self._receives.sums(wanted, self._callers.of(request))
+        except Refusal as refusal:
+            return _refused(request.command, refusal)
+        answer = GetSumsResponse(
+            count=found.count, xor=found.xor, first=found.first, last=found.last, next=found.next
+        )
+        return reply_to(request.command, ResponseCode.SUCCESS, ext=answer.encode())
 
     def resume(self, request: Request) -> None:
         """Answer a pull that was held."""

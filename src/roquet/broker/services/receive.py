@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from roquet.broker.api.receive import ReceiveResult, ReceiveStatus
+from roquet.broker.api.receive import (
+    Filter,
+    ReceiveRequest,
+    ReceiveResult,
+    ReceiveStatus,
+    SumsResult,
+)
+from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.clients.long_polling import Held, LongPolling
 from roquet.broker.services.access import Access
 from roquet.broker.services.light_reads import is_judged, may_read, read_allowed
+from roquet.store.records import Sum, summed
 from roquet.store.results import GetResult, GetStatus
 
 if TYPE_CHECKING:
@@ -21,7 +29,7 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
     from roquet.broker.api.caller import Caller
-    from roquet.broker.api.receive import ReceiveRequest
+    from roquet.broker.api.receive import SumsRequest
     from roquet.broker.clients.long_polling import Waiter
     from roquet.broker.metrics.traffic import Traffic
     from roquet.broker.pull_rules import PullConfig
@@ -31,6 +39,15 @@ if TYPE_CHECKING:
 
 SUSPEND_MS_MAX = 60_000
 """How long a read is held at most, whatever it asks for."""
+
+SUM_OFFSETS_MAX: Final = 10_000
+"""Offsets of one request for sums."""
+SUM_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of records that one request for sums reads, about; its answer says where to go on."""
+SUMS_AT_ONCE: Final = 2
+"""Requests for sums that read at a time, each on a thread of its own."""
+SUMS_WAITING: Final = 8
+"""Requests for sums in hand: half of those of their lane, which has the queries by key too."""
 
 
 class Receives:
@@ -57,6 +74,8 @@ class Receives:
         self._holds = holds
         self._traffic = traffic
         self._rules = rules
+        self._sums = 0
+        self._sum_turns = asyncio.Semaphore(SUMS_AT_ONCE)
 
     def follow(self, rules: PullConfig) -> None:
         """Answer by other settings from now on; reads that are held wait as they were told."""
@@ -104,6 +123,38 @@ class Receives:
         """
         admitted = self._checks.admit(request)
         return self._result(admitted, *self._look(admitted, caller))
+
+    async def sums(self, request: SumsRequest, caller: Caller) -> SumsResult:
+        """Return count and checksum of what a read of the range would give, or of its beginning.
+
+        Raises Refusal as a read does; BUSY when too many are asked for at once.
+        """
+        if not 0 <= request.begin < request.end <= request.begin + SUM_OFFSETS_MAX:
+            text = f"a range has 1 to {SUM_OFFSETS_MAX} offsets from 0 on"
+            raise Refusal(Reason.INVALID_ARGUMENT, text)
+        self._checks.admit(
+            ReceiveRequest(
+                group=request.group,
+                topic=request.topic,
+                queue_id=request.queue_id,
+                offset=request.begin,
+                messages_max=1,
+                filter=Filter(expression="*"),
+            )
+        )
+        if is_judged(request.topic, may_read(self._access, caller)):
+            text = "messages of other topics lie there: read them one by one"
+            raise Refusal(Reason.ILLEGAL_OPERATION, text)
+        if self._sums >= SUMS_WAITING:
+            raise Refusal(Reason.BUSY, f"{SUMS_WAITING} requests for sums are in hand")
+        self._sums += 1
+        try:
+            async with self._sum_turns:
+                return await asyncio.to_thread(_summed, self._store, request)
+        except ValueError as error:
+            raise Refusal(Reason.FAILED, f"a message cannot be unpacked: {error}") from error
+        finally:
+            self._sums -= 1
 
     def _look(
         self, admitted: Admitted, caller: Caller
@@ -203,6 +254,21 @@ class Receives:
             matches=_Matches(self._store, admitted, allowed) if looks else None,
         )
         return self._holds.hold(held, max(0, wait_ms))
+
+
+def _summed(store: Reader, request: SumsRequest) -> SumsResult:
+    """Sum up a range, or its first `SUM_BYTES_MAX` bytes. Raises StoreFault, ValueError."""
+    stored = request.stored_begin_ms, request.stored_end_ms
+    at, end, size, found = request.begin, request.end, 0, Sum()
+    while at < end and size < SUM_BYTES_MAX:
+        got = store.get(request.topic, request.queue_id, at, end - at)
+        found = found.plus(summed(got.records, at, end, stored))
+        size += len(got.records)
+        # A queue that ends before the range has no more; what is gone is passed over.
+        at = got.next_begin_offset if got.next_begin_offset > at else end
+    return SumsResult(
+        count=found.messages, xor=found.xor, first=found.first, last=found.last, next=min(at, end)
+    )
 
 
 _local_keys = itertools.count(-1, -1)

@@ -148,6 +148,36 @@ class PullMessageResponse(Header):
     """Not RocketMQ's: `1` where the broker left out what was not wanted."""
 
 
+class GetSumsRequest(Header):
+    """Our own (GET_SUMS 7004)."""
+
+    consumer_group: str = wire("consumerGroup", "str")
+    topic: str = wire("topic", "str")
+    queue_id: int = wire("queueId", "i32")
+    begin: int = wire("begin", "i64")
+    """The first offset."""
+    end: int = wire("end", "i64")
+    """The offset behind the last."""
+    stored_begin: int | None = wire("storedBegin", "i64", default=None)
+    """Only messages stored at this time or later, Unix milliseconds."""
+    stored_end: int | None = wire("storedEnd", "i64", default=None)
+    """Only messages stored before this time."""
+    broker_name: str | None = wire("bname", "str", default=None)
+
+
+class GetSumsResponse(Header):
+    """Our own (GET_SUMS 7004)."""
+
+    count: int = wire("count", "i64")
+    xor: int = wire("xor", "i64")
+    """Of the checksums of the messages: crates/core/src/arrow/sums.rs has the rule."""
+    first: int = wire("first", "i64")
+    """The first offset that has a message; -1: none has."""
+    last: int = wire("last", "i64")
+    next: int = wire("next", "i64")
+    """The offset to go on at; the end that was asked for when all was summed up."""
+
+
 class QueryMessageRequest(Header):
     """Java: QueryMessageRequestHeader (QUERY_MESSAGE 12)."""
 

@@ -28,6 +28,7 @@ from roquet.spark.jobs.shared import metrics
 from roquet.spark.jobs.shared.connect import need_context
 from roquet.spark.jobs.shared.patience import patiently
 from roquet.spark.jobs.shared.report import Report
+from roquet.spark.jobs.storage.catalog import CHECKPOINT_COMMITS
 from roquet.spark.jobs.storage.files import LakeError
 from roquet.spark.offsets import QueueKey, from_json, to_json
 from roquet.spark.option_table import Given
@@ -193,6 +194,8 @@ class Archiver:
     def run(self) -> None:
         """Archive up to the present, or until the query is stopped."""
         if self._lake.exists():
+            if count := self._lake.catalog.checkpoint():
+                self._say(f"{count:,} commits of the catalog are in a checkpoint now")
             self._ends = ends(self._lake)
         if self._ends and not self._lake.files.exists(self._wanted.checkpoint):
             lake_topics.check(self._lake, self._ends, self._wanted.reading)
@@ -241,6 +244,8 @@ class Archiver:
         self._counts = {number: count}
         self.rows += count
         self.batches += 1
+        if self.batches % CHECKPOINT_COMMITS == 0:
+            self._lake.catalog.checkpoint()
         took = max(1, self._clock.now_ms() - begin)
         self._say(f"micro-batch {number}: {count:,} rows, {1000 * count // took:,} rows/s")
 

@@ -136,9 +136,7 @@ def clean(lake: Lake, grace_ms: int, clock: Clock) -> None:
     if lake.kind == "delta":
         return
     entries = lake.catalog.entries()
-    out = entries.where("op in ('remove', 'retire')").selectExpr(
-        "topic", "day", "part", "split_part(input_file_name(), '/', -1) as commit"
-    )
+    out = entries.where("op in ('remove', 'retire')").select("topic", "day", "part", "commit")
     now = clock.now_ms()
     for row in out.distinct().collect():
         folder = lake.place(Part(row.topic, row.day, row.part))

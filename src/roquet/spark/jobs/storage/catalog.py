@@ -4,11 +4,18 @@ A part is what one micro-batch, or one compaction, put into the folder of a topi
 is one file: its lines add parts (a line for each queue), remove parts that others replace, or
 retire parts whose day is over. A part counts when a line adds it and none removes or retires it;
 the file is the moment from which that holds.
+
+A checkpoint has the lines of `CHECKPOINT_COMMITS` commits or more as Parquet, so that a reader
+opens few files however many commits there are. Invariant: the lines of a lake are those of its
+commits, each once. A checkpoint counts from the moment at which its note is there, which names the
+commits that it covers; those stay, and all others are read from their own files. Without a note, or
+without its folder, the commits are read: nothing is lost with a checkpoint.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from roquet.spark.jobs.shared.queries import sql
@@ -25,6 +32,13 @@ DDL: Final = (
     "op string, part string, topic string, day string, brokerName string, queueId int,"
     " fromOffset bigint, toOffset bigint, rows bigint, crc bigint"
 )
+NOTE: Final = ".checkpoint"
+"""How the name of a checkpoint's note ends; its folder has the name without that."""
+CHECKPOINTS: Final = "_checkpoints"
+"""The folder of them, in that of the catalog; Spark passes over it when that is read."""
+CHECKPOINT_COMMITS: Final = 100
+"""Commits in no checkpoint that are worth one."""
+_COMMIT: Final = "split_part(input_file_name(), '/', -1) as commit"
 _GONE: Final = "select distinct topic, day, part from {entries} where op {which}"
 _HELD: Final = """
 select topic, day, part, brokerName, queueId, fromOffset, toOffset, rows, crc
@@ -39,6 +53,9 @@ CRC: Final = (
     " coalesce(body, cast('' as binary))))"
 )
 """Checksum of a row: offset, unique key and body. A range has the sum, whatever the order."""
+
+
+_SORTED: Final = ("topic", "brokerName", "queueId", "fromOffset")
 
 
 class Part(NamedTuple):
@@ -102,13 +119,30 @@ class Catalog:
         self.folder = f"{root}/{FOLDER}"
 
     def entries(self) -> DataFrame:
-        """Return all lines of all commits that are there now."""
-        names = [name for name in self._files.names(self.folder) if name.endswith(".json")]
-        reader = self._spark.read.schema(DDL)
-        if not names:
-            return self._spark.createDataFrame([], DDL)
-        # Names, not the folder: a line counts with all others of its commit, or is not seen.
-        return reader.json([f"{self.folder}/{name}" for name in names])
+        """Return all lines of all commits that are there now, each with its commit's file name."""
+        folders, covered = self._checkpoints()
+        names = [name for name in self._commits() if name not in covered]
+        found = self._lines(names)
+        if not folders:
+            return found
+        reader = self._spark.read.schema(f"{DDL}, commit string")
+        return reader.parquet(*folders).unionAll(found)
+
+    def checkpoint(self, at_least: int = CHECKPOINT_COMMITS) -> int:
+        """Make a checkpoint of the commits that are in none; return how many, 0 below `at_least`.
+
+        Two jobs may do so at a time: of two checkpoints with a commit in common one counts.
+        """
+        _, covered = self._checkpoints()
+        names = [name for name in self._commits() if name not in covered]
+        if len(names) < max(1, at_least):
+            return 0
+        name = f"{names[0].removesuffix('.json')}-{uuid.uuid4().hex[:8]}"
+        folder = f"{self.folder}/{CHECKPOINTS}/{name}"
+        lines = self._lines(names)
+        lines.repartition(1).sortWithinPartitions(*_SORTED).write.parquet(folder)
+        self._files.write_new(folder + NOTE, json.dumps({"commits": names}))
+        return len(names)
 
     def live(self) -> DataFrame:
         """Return the entries of parts that count, one a part and queue."""
@@ -142,6 +176,32 @@ class Catalog:
     def commit(self, name: str, lines: Iterable[str]) -> None:
         """Make a commit. Raises LakeError when one of this name is there."""
         self._files.write_new(f"{self.folder}/{name}.json", "".join(f"{it}\n" for it in lines))
+
+    def _commits(self) -> list[str]:
+        return [name for name in self._files.names(self.folder) if name.endswith(".json")]
+
+    def _lines(self, names: Iterable[str]) -> DataFrame:
+        # Names, not the folder: a line counts with all others of its commit, or is not seen.
+        paths = [f"{self.folder}/{name}" for name in names]
+        if not paths:
+            return self._spark.createDataFrame([], f"{DDL}, commit string")
+        return self._spark.read.schema(DDL).json(paths).selectExpr("*", _COMMIT)
+
+    def _checkpoints(self) -> tuple[list[str], set[str]]:
+        """Return the folders of the checkpoints that count, and the commits that they cover."""
+        root = f"{self.folder}/{CHECKPOINTS}"
+        names = self._files.names(root)
+        folders, covered = list[str](), set[str]()
+        for name in names:
+            if not name.endswith(NOTE):
+                continue
+            note = json.loads(self._files.read(f"{root}/{name}"))
+            mine, folder = set(note["commits"]), name.removesuffix(NOTE)
+            # Two that were made at once may have commits in common: one of them counts.
+            if folder in names and not mine & covered:
+                folders.append(f"{root}/{folder}")
+                covered |= mine
+        return folders, covered
 
     def _held(self, which: str) -> DataFrame:
         entries = self.entries()

@@ -11,9 +11,13 @@ import pytest
 
 from roquet import roquet_native as native
 from roquet.client import Message
+from roquet.spark.cluster.metadata import Metadata
 from roquet.spark.jobs import audit, stats
+from roquet.spark.options import Wire
+from roquet.spark.reading.sums import BUCKET
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -97,7 +101,7 @@ def test_stats_of_nothing_is_a_page_that_says_so(
 def audited(spark: SparkSession, **options: str) -> Report:
     said: list[str] = []
     report = audit.run(spark, options, said.append)
-    assert len(said) == 3
+    assert len(said) == 4
     return report
 
 
@@ -160,6 +164,58 @@ def test_audit_names_every_planted_difference(
     stored = spark.read.parquet(f"{tmp_path}/out/differences").collect()
     (changed,) = [row for row in stored if row.kind == "changed"]
     assert (changed.leftCRC, changed.rightCRC) == (zlib.crc32(b"x" * 50), zlib.crc32(b"other"))
+
+
+def given_messages(running: Running) -> int:
+    """Return how many messages the broker has given to consumers."""
+    metadata = Metadata(Wire(name_servers=(running.name_servers,), retries=0))
+    try:
+        (broker,) = metadata.clusters().brokers.values()
+        return int(metadata.runtime(broker.addresses[0])["msgGetTotalTodayNow"])
+    finally:
+        metadata.close()
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Iterator[Running]:
+    """A cluster of a test's own: others copy the shared one's log and expect one file."""
+    import spark_harness  # noqa: PLC0415  (pytest rewrites it first)
+
+    found = spark_harness.Running(tmp_path / "cluster")
+    found.start()
+    yield found
+    found.stop()
+
+
+@pytest.mark.parametrize("planted", ["changed", "lost", "nothing"])
+def test_audit_reads_rows_of_the_bucket_alone_that_differs(
+    spark: SparkSession, apart: Running, tmp_path: Path, planted: str
+) -> None:
+    running = apart
+    count, at = 2 * BUCKET + 5_000, BUCKET + 777
+    topic = f"Job{next(_numbers)}"
+    running.create_topic(topic, 1)
+    for begin in range(0, count, 1000):
+        running.send(topic, [Message(topic, b"body %d" % (begin + n)) for n in range(1000)], 0)
+    read = spark.read.format("roquet").option("nameServers", running.name_servers)
+    rows = read.option("subscribe", topic).load()
+    if planted == "changed":
+        body = f"if(queueOffset = {at}, cast('other' as binary), body)"
+        rows = rows.selectExpr(*(f"{body} as body" if it == "body" else it for it in rows.columns))
+    elif planted == "lost":
+        rows = rows.where(f"queueOffset <> {at}")
+    rows.write.parquet(f"{tmp_path}/right")
+    ends = {"left": f"topic:{running.name_servers}", "right": f"lake:{tmp_path}/right"}
+    before = given_messages(running)
+    report = audited(spark, **ends, subscribe=topic, out=f"{tmp_path}/out")
+    given = given_messages(running) - before
+    if planted == "nothing":
+        assert report.lines[-1] == "no difference"
+        assert given == 0
+        return
+    assert report.lines[-1] == f"1 differences: 1 {planted}"
+    assert report.lines[1].startswith(f"{planted} {topic} broker-a queue 0 offset {at} ")
+    assert given == BUCKET
 
 
 def test_audit_shows_damage_of_a_store(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import operator
 import random
 import struct
 from typing import TYPE_CHECKING
@@ -98,7 +96,9 @@ def expected(bodies: Sequence[tuple[int, bytes, bytes]]) -> Sum:
     if not bodies:
         return Sum()
     offsets = [offset for offset, _, _ in bodies]
-    xor = functools.reduce(operator.xor, (checksum(*it) for it in bodies))
+    xor = 0
+    for it in bodies:
+        xor ^= checksum(*it)
     return Sum(len(bodies), xor, min(offsets), max(offsets))
 
 

@@ -1,6 +1,8 @@
 """The job `audit`: two ends compared by queue, offset, unique key and CRC32 of bodies.
 
-The left end is what should be there, the right end what is there. Differences, each with queue and
+The left end is what should be there, the right end what is there. Both are compared by counts and
+checksums of buckets of offsets (`auditing/buckets.py`), which brokers of ours answer without
+sending a message; rows are read of the buckets that differ. Differences, each with queue and
 offset: `lost` (left only), `added` (right only), `duplicated` (right once more than left),
 `changed` (another message or body at the offset), `reordered` (at another offset of its queue),
 `damaged` (a range of a store that holds no record).
@@ -12,13 +14,15 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
+from roquet.spark.jobs.auditing import buckets, sources
+from roquet.spark.jobs.auditing.ends import End, Scope
 from roquet.spark.jobs.options.kinds import presence
 from roquet.spark.jobs.options.tables import AUDIT
 from roquet.spark.jobs.shared import metrics
-from roquet.spark.jobs.shared.ends import End, Scope
 from roquet.spark.jobs.shared.queries import sql
 from roquet.spark.jobs.shared.report import Report
 from roquet.spark.option_table import Given
+from roquet.spark.reading.sums import BUCKET
 from roquet.spark.source import register
 
 if TYPE_CHECKING:
@@ -26,18 +30,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from roquet.spark.jobs.auditing.buckets import Picked
+
 KINDS: Final = ("lost", "added", "duplicated", "changed", "reordered", "damaged")
 """What a difference may be."""
 
 _COPIES: Final = """
 select *, row_number() over (partition by topic, brokerName, queueId, queueOffset, uniqKey, crc
   order by crc) as copy from {entries}"""
-_QUEUES: Final = """
-select topic, brokerName, queueId, sum(l) as leftMessages, sum(r) as rightMessages,
-  min(if(l = 1, queueOffset, null)) as leftFirst, max(if(l = 1, queueOffset, null)) as leftLast,
-  min(if(r = 1, queueOffset, null)) as rightFirst, max(if(r = 1, queueOffset, null)) as rightLast
-from (select *, 1 as l, 0 as r from {left} union all select *, 0 as l, 1 as r from {right})
-group by topic, brokerName, queueId"""
 _ONLY: Final = """
 select *, row_number() over (partition by topic, brokerName, queueId, uniqKey, crc
   order by queueOffset, copy) as nth
@@ -57,6 +57,9 @@ select *, row_number() over (partition by topic, brokerName, queueId, queueOffse
 from {right} left anti join (select topic, brokerName, queueId, uniqKey, crc,
   rightOffset as queueOffset, rightCopy as copy from {moved})
   using (topic, brokerName, queueId, queueOffset, uniqKey, crc, copy)"""
+_MORE: Final = """
+select * from {extra} left anti join {left}
+  using (topic, brokerName, queueId, queueOffset, place)"""
 _KNOWN: Final = """
 select distinct topic, brokerName, queueId, uniqKey, crc, true as known
 from {left} left semi join {extra} using (topic, brokerName, queueId, uniqKey, crc)"""
@@ -153,25 +156,20 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
     if wanted.dry_run:
         return Report(wanted.plan())
     register(spark)
-    sides: list[DataFrame] = []
-    try:
-        for end in (wanted.left, wanted.right):
-            entries = end.entries(spark, wanted.scope)
-            sides.append(sql(spark, _COPIES, entries=entries).persist())
-            say(f"{sides[-1].count():,} messages in {end}")
-        left, right = sides
-        queues, found = f"{wanted.out}/queues", f"{wanted.out}/differences"
-        _store(sql(spark, _QUEUES, left=left, right=right), queues)
-        # What is alike is most of it and is looked at once; all further steps see the rest only.
-        sides += [only.persist() for only in _only(spark, left, right)]
-        made = _differences(spark, left, *sides[2:])
-        for end in (wanted.left, wanted.right):
-            if (damage := end.damage(spark)) is not None:
-                made = made.union(sql(spark, _DAMAGED, {"end": str(end)}, damage=damage))
-        _store(made, found)
-    finally:
-        for side in sides:
-            side.unpersist()
+    sources.register(spark)
+    queues, found = f"{wanted.out}/queues", f"{wanted.out}/differences"
+    kept: list[DataFrame] = []
+    for end in (wanted.left, wanted.right):
+        # Not persist: a plan that reads a Python source is run again at each use of it.
+        kept.append(end.sums(spark, wanted.scope).localCheckpoint())
+        count = kept[-1].selectExpr("coalesce(sum(messages), 0)").collect()[0][0]
+        say(f"{count:,} messages in {end}")
+    _store(buckets.queues(spark, *kept), queues)
+    made = _unlike(spark, wanted, buckets.unlike(spark, *kept), say)
+    for end in (wanted.left, wanted.right):
+        if (damage := end.damage(spark)) is not None:
+            made = made.union(sql(spark, _DAMAGED, {"end": str(end)}, damage=damage))
+    _store(made, found)
     say(f"tables {queues}, {found}")
     return _report(spark.read.parquet(queues), spark.read.parquet(found), wanted)
 
@@ -195,25 +193,40 @@ def gauges(left: int, right: int, kinds: Mapping[str, int]) -> tuple[metrics.Gau
 # --- inside --------------------------------------------------------------------------------------
 
 
-def _only(spark: SparkSession, left: DataFrame, right: DataFrame) -> tuple[DataFrame, DataFrame]:
-    return sql(spark, _ONLY, one=left, other=right), sql(spark, _ONLY, one=right, other=left)
-
-
-def _differences(
-    spark: SparkSession, left: DataFrame, only_left: DataFrame, only_right: DataFrame
+def _unlike(
+    spark: SparkSession,
+    wanted: AuditOptions,
+    picked: Picked,
+    say: Callable[[str], None],
 ) -> DataFrame:
-    if only_left.isEmpty() and only_right.isEmpty():
+    """Compare the rows of the buckets that are not alike."""
+    say(f"{sum(map(len, picked.ranges)) // BUCKET:,} buckets of {BUCKET:,} offsets differ")
+    if not picked.ranges:
         empty: DataFrame = spark.createDataFrame([], _SCHEMA)
         return empty
+    sides: list[DataFrame] = []
+    for end in (wanted.left, wanted.right):
+        entries = end.entries(spark, wanted.scope, picked)
+        sides.append(sql(spark, _COPIES, entries=entries).localCheckpoint())
+    left, right = sides
+    # What is alike is most of it and is looked at once; all further steps see the rest only.
+    only_left, only_right = (
+        sql(spark, _ONLY, one=one, other=other).localCheckpoint()
+        for one, other in ((left, right), (right, left))
+    )
     moved = sql(spark, _MOVED, left=only_left, right=only_right)
     stayed = sql(spark, _STAYED_LEFT, left=only_left, moved=moved)
     extra = sql(spark, _STAYED_RIGHT, right=only_right, moved=moved)
-    known = sql(spark, _KNOWN, left=left, extra=extra)
+    # What the right end has more may be a copy of any message of the left one.
+    more = sql(spark, _MORE, extra=extra, left=stayed).localCheckpoint()
+    all_left = left if more.isEmpty() else wanted.left.entries(spark, wanted.scope, None)
+    known = sql(spark, _KNOWN, left=all_left, extra=more)
     return sql(spark, _DIFFERENCES, moved=moved, left=stayed, extra=extra, known=known)
 
 
 def _store(table: DataFrame, path: str) -> None:
-    table.coalesce(1).write.mode("overwrite").parquet(path)
+    # Not coalesce: it would have one task do all that makes the table.
+    table.repartition(1).write.mode("overwrite").parquet(path)
 
 
 def _report(queues: DataFrame, found: DataFrame, wanted: AuditOptions) -> Report:

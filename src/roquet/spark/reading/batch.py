@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.datasource import Filter
 
+    from roquet.spark.offsets import Range
     from roquet.spark.options import SourceOptions
 
 
@@ -55,10 +56,14 @@ class BatchReader(DataSourceReader):
             end = planning.resolve(options.ending, view, metadata)
         finally:
             metadata.close()
-        wanted = [self._scope.cut(it) for it in ranges(start, end) if self._scope.has(it.queue)]
+        wanted = (part for it in ranges(start, end) for part in self._chosen(it))
         left = planning.within([it for it in wanted if len(it)], view, fail_on_data_loss=fails)
         parts = split(left, options.partitions_min, options.rows_per_partition)
         return planning.partitions(parts, view)
+
+    def _chosen(self, whole: Range) -> Iterable[Range]:
+        """Return the parts of what a queue has between begin and end that are read."""
+        return (self._scope.cut(whole),) if self._scope.has(whole.queue) else ()
 
     @override
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -151,12 +151,15 @@ class QueueReader:
                     collected = _Collected(collected.next, collected.next, size_max)
             yield from self._decode(collected)
         finally:
-            if self._leased:
-                pool.OF_PROCESS.give_back(self._options.wire, self._connections)
-            else:
-                self._connections.close()
+            self._release()
 
     # --- inside ------------------------------------------------------------------------------
+
+    def _release(self) -> None:
+        if self._leased:
+            pool.OF_PROCESS.give_back(self._options.wire, self._connections)
+        else:
+            self._connections.close()
 
     def _pull(self, collected: _Collected) -> None:
         """Add one answer, or skip what is gone; moves on by at least one offset."""

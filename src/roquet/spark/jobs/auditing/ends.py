@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from roquet.base.errors import UsageError
 from roquet.base.overriding import override
+from roquet.spark.jobs.auditing import buckets, sources
 from roquet.spark.jobs.shared.queries import sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from roquet.spark.jobs.auditing.buckets import Picked
 
 KINDS: Final = ("store", "topic", "lake")
 COLUMNS: Final = "topic,brokerName,queueId,queueOffset,uniqKey,storeTimestamp,body"
@@ -21,9 +24,11 @@ _LAKE: Final = (
     " storeTimestamp timestamp, body binary"
 )
 _ENTRIES: Final = """
-select topic, brokerName as brokerName, queueId, queueOffset, coalesce(uniqKey, '') as uniqKey,
+select topic, brokerName, queueId, queueOffset, coalesce(uniqKey, '') as uniqKey,
   coalesce(crc32(body), -1) as crc
-from {read}
+from {read}"""
+_SCOPE: Final = """
+select * from {read}
 where (brokerName = :broker or :broker = '')
   and (:pattern = '' or regexp_like(topic, concat('^(?:', :pattern, ')$')))
   and (:topics = '' or array_contains(split(:topics, ','), topic))
@@ -77,8 +82,24 @@ class End:
         """Return it as it is given."""
         return f"{self.kind}:{self.where}"
 
-    def entries(self, spark: SparkSession, scope: Scope) -> DataFrame:
-        """Return a row for each message: its place, unique key, CRC32 of the unpacked body."""
+    def sums(self, spark: SparkSession, scope: Scope) -> DataFrame:
+        """Return a row for each bucket of offsets of a queue: count, checksum, first and last."""
+        if self.kind == "topic":
+            parts = spark.read.format(sources.SUMS).options(**self._topic(scope)).load()
+            parts = parts.where(parts.brokerName == scope.broker) if scope.broker else parts
+        else:
+            parts = buckets.of_rows(spark, self._scoped(spark, scope, None))
+        return buckets.whole(spark, parts)
+
+    def entries(self, spark: SparkSession, scope: Scope, picked: Picked | None) -> DataFrame:
+        """Return a row for each message: its place, unique key, CRC32 of the unpacked body.
+
+        With `picked` only those that lie in its buckets; a topic is asked for no others.
+        """
+        found = sql(spark, _ENTRIES, read=self._scoped(spark, scope, picked))
+        return found if picked is None else picked.of(spark, found)
+
+    def _scoped(self, spark: SparkSession, scope: Scope, picked: Picked | None) -> DataFrame:
         arguments: Mapping[str, object] = {
             "broker": scope.broker,
             "pattern": scope.pattern,
@@ -86,7 +107,7 @@ class End:
             "begin": -1 if scope.begin_ms is None else scope.begin_ms,
             "end": -1 if scope.end_ms is None else scope.end_ms,
         }
-        return sql(spark, _ENTRIES, arguments, read=self._read(spark, scope))
+        return sql(spark, _SCOPE, arguments, read=self._read(spark, scope, picked))
 
     def damage(self, spark: SparkSession) -> DataFrame | None:
         """Return the ranges of a store that hold no record; None for what is no store."""
@@ -94,7 +115,12 @@ class End:
             return None
         return spark.read.format("roquet-log").option("table", "damage").load(self.where)
 
-    def _read(self, spark: SparkSession, scope: Scope) -> DataFrame:
+    def _topic(self, scope: Scope) -> dict[str, str]:
+        given = {**scope.reading(), "nameServers": self.where, **scope.presence}
+        # What is gone is a difference to be shown, not the end of the comparison.
+        return {**given, "failOnDataLoss": "false"}
+
+    def _read(self, spark: SparkSession, scope: Scope, picked: Picked | None) -> DataFrame:
         reader = spark.read
         if self.kind == "lake":
             known = set(reader.parquet(self.where).columns)
@@ -102,10 +128,12 @@ class End:
                 raise UsageError(f"{self}: there is no column {', '.join(lacking)}")
             # With types given, a topic that is called 007 stays one.
             return spark.read.schema(_LAKE).parquet(self.where)
-        given = {**scope.reading(), "columns": COLUMNS}
         if self.kind == "topic":
-            # What is gone is a difference to be shown, not the end of the comparison.
-            given |= {"nameServers": self.where, "failOnDataLoss": "false", **scope.presence}
-            return reader.format("roquet").options(**given).load()
+            given = {**self._topic(scope), "columns": COLUMNS}
+            if picked is None or not picked.narrows:
+                return reader.format("roquet").options(**given).load()
+            ranges = {sources.RANGES: sources.written(picked.ranges)}
+            return reader.format(sources.ROWS).options(**given, **ranges).load()
+        given = {**scope.reading(), "columns": COLUMNS}
         given |= {"onCorrupt": "report", "brokerName": scope.broker}
         return reader.format("roquet-log").options(**given).load(self.where)

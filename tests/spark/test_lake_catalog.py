@@ -121,3 +121,21 @@ def test_checkpoint_torn_off_or_deleted_loses_nothing(
     for folder in world.checkpoints():
         shutil.rmtree(folder)
     world.is_whole()
+
+
+@pytest.mark.parametrize("kept", [0, 7], ids=["empty", "torn"])
+def test_checkpoint_whose_note_is_damaged_does_not_count(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, kept: int
+) -> None:
+    world = World(spark, tmp_path, 4)
+    world.commit(3)
+    assert world.catalog.checkpoint(at_least=1) == 3
+    (note,) = (world.folder / CHECKPOINTS).glob("*.checkpoint")
+    text = note.read_bytes()[:kept]
+    note.with_name(f".{note.name}.crc").unlink()
+    note.write_bytes(text)
+    world.is_whole()
+    assert "is damaged" in caplog.text
+    # The next one covers the same commits, and it counts.
+    assert world.catalog.checkpoint(at_least=1) == 3
+    world.is_whole()

@@ -8,13 +8,14 @@ the file is the moment from which that holds.
 A checkpoint has the lines of `CHECKPOINT_COMMITS` commits or more as Parquet, so that a reader
 opens few files however many commits there are. Invariant: the lines of a lake are those of its
 commits, each once. A checkpoint counts from the moment at which its note is there, which names the
-commits that it covers; those stay, and all others are read from their own files. Without a note, or
-without its folder, the commits are read: nothing is lost with a checkpoint.
+commits that it covers; those stay, and all others are read from their own files. Without its
+folder, or a note that can be read, the commits are read: nothing is lost with a checkpoint.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from roquet.spark.jobs.storage.files import Files
+
+log = logging.getLogger(__name__)
 
 FOLDER: Final = "_catalog"
 DDL: Final = (
@@ -195,13 +198,20 @@ class Catalog:
         for name in names:
             if not name.endswith(NOTE):
                 continue
-            note = json.loads(self._files.read(f"{root}/{name}"))
-            mine, folder = set(note["commits"]), name.removesuffix(NOTE)
+            mine, folder = self._covered(f"{root}/{name}"), name.removesuffix(NOTE)
             # Two that were made at once may have commits in common: one of them counts.
-            if folder in names and not mine & covered:
+            if mine and folder in names and not mine & covered:
                 folders.append(f"{root}/{folder}")
                 covered |= mine
         return folders, covered
+
+    def _covered(self, note: str) -> set[str]:
+        """Return the commits that a note names; none when it is damaged, and it does not count."""
+        try:
+            return {str(name) for name in json.loads(self._files.read(note))["commits"]}
+        except (ValueError, TypeError, KeyError) as error:
+            log.warning("%s is damaged, its commits are read instead: %s", note, error)
+            return set()
 
     def _held(self, which: str) -> DataFrame:
         entries = self.entries()

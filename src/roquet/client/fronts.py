@@ -6,6 +6,7 @@ are the connections, the addresses behind brokers' names, and the groups that br
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -98,6 +99,9 @@ class FrontClient:
         self._groups: set[str] = set()
         self._told: set[str] = set()
         """Those of them that brokers have heard of."""
+        self._told_at: dict[str, set[str]] = {}
+        """Those that a broker has heard of, by its address, for as long as the connection lasts."""
+        self._telling: dict[str, asyncio.Task[None]] = {}
         self._tasks = Tasks()
         self._known: ClusterInfo | None = None
         self._known_until_ms = 0
@@ -119,6 +123,7 @@ class FrontClient:
         return self._clock
 
     def _closed(self, peer: Peer) -> None:
+        self._told_at.pop(peer.address, None)
         self._session.connection_closed(peer)
 
     # --- where things are ------------------------------------------------------------------------
@@ -164,12 +169,16 @@ class FrontClient:
 
         Raises Unreachable and OutcomeUnknown.
         """
+        address = await self._address(broker)
+        return await self._session.client.call(address, command, timeout_s)
+
+    async def _address(self, broker: str) -> str:
         address = self._session.book.master(broker)
         if address is None:
             address = (await self.masters()).get(broker)
         if address is None:
             raise Unreachable(f"broker {broker} has no master that we know")
-        return await self._session.client.call(address, command, timeout_s)
+        return address
 
     # --- producer groups -------------------------------------------------------------------------
 
@@ -181,11 +190,26 @@ class FrontClient:
             if not self._tasks:
                 self._tasks.spawn(self._beat(), "heartbeat of new groups")
 
-    async def joined(self, group: str) -> None:
-        """Be a producer of a group, and wait until brokers have heard of it."""
+    async def joined(self, group: str, broker: str) -> None:
+        """Be a producer of a group, and wait until a broker has heard of it.
+
+        Raises Unreachable and OutcomeUnknown. No other broker is waited for.
+        """
         self.join(group)
-        if group not in self._told:
-            await self._beat()
+        address = await self._address(broker)
+        while group not in self._told_at.get(address, ()):
+            task = self._telling.get(address)
+            if task is None:
+                task = asyncio.get_running_loop().create_task(self._tell(address))
+                self._telling[address] = task
+                task.add_done_callback(lambda _: self._telling.pop(address, None))
+            # Several wait for one heartbeat, and who waits no more ends nobody else's wait.
+            await asyncio.shield(task)
+
+    async def _tell(self, address: str) -> None:
+        now = set(self._groups)
+        await self._session.beat_at(address, CALL_S)
+        self._told_at[address] = now
 
     async def _beat(self) -> None:
         # Groups that join in the same turn of the loop go with one heartbeat.
@@ -200,6 +224,8 @@ class FrontClient:
             await self._leave(group)
             self._groups.discard(group)
             self._told.discard(group)
+            for told in self._told_at.values():
+                told.discard(group)
 
     async def _leave(self, group: str) -> None:
         self._session.members.remove_producer(group)

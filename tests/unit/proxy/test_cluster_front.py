@@ -337,7 +337,8 @@ def test_message_of_a_push_consumer_is_renewed_at_its_broker(tmp_path: Path) -> 
         system = found[0].system_properties
         (session,) = world.front.sessions.all()
         names = GROUP, system.message_id, system.receipt_handle
-        current = await world.front.renewals.taken(session, *names)
+        async with world.front.renewals.settling(session, *names) as current:
+            pass
         assert current != system.receipt_handle
         assert ReceiptHandle.decode(current).invisible_ms == 60_000
         request = pb.AckMessageRequest()

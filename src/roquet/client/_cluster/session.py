@@ -170,6 +170,13 @@ class Session:
             body = self.members.heartbeat().encode()
             await asyncio.gather(*(self._beat_one(address, body) for address in self._audience()))
 
+    async def beat_at(self, address: str, timeout_s: float) -> None:
+        """Send a heartbeat to one broker. Raises Unreachable and OutcomeUnknown.
+
+        A broker that refuses it has heard it.
+        """
+        self._heard(address, await self._asked_to_beat(address, timeout_s))
+
     async def beat_new(self) -> None:
         """Send a heartbeat now if there is a broker that has had none yet."""
         if self._unbeaten():
@@ -219,13 +226,22 @@ class Session:
         return not self.members.empty and not self._audience() <= self._beaten
 
     async def _beat_one(self, address: str, body: bytes) -> None:
-        command = request(RequestCode.HEART_BEAT, HeartbeatRequest(), body)
         try:
-            answer = await self.client.call(address, command, DEFAULT_TIMEOUT_S)
+            answer = await self._asked_to_beat(address, DEFAULT_TIMEOUT_S, body)
         except (Unreachable, OutcomeUnknown) as error:
             self._beaten.discard(address)
             log.debug("no heartbeat to %s: %s", address, error)
             return
+        self._heard(address, answer)
+
+    async def _asked_to_beat(
+        self, address: str, timeout_s: float, body: bytes | None = None
+    ) -> Command:
+        body = self.members.heartbeat().encode() if body is None else body
+        command = request(RequestCode.HEART_BEAT, HeartbeatRequest(), body)
+        return await self.client.call(address, command, timeout_s)
+
+    def _heard(self, address: str, answer: Command) -> None:
         self._versions[address] = answer.version
         if answer.code == ResponseCode.SUCCESS:
             self._beaten.add(address)

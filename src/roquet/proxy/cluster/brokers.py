@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.acl.needs import heartbeat_needs
+from roquet.base.errors import OutcomeUnknown, Unreachable
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.api.send import SendResult, SendStatus
 from roquet.broker.api.transactions import Verdict
@@ -227,8 +228,11 @@ class ClusterBrokers:
             msg_id="",
             transaction_id="",
         )
-        async with self._producers.member(topic):
-            await self._calls.ask(broker, RequestCode.END_TRANSACTION, header)
+        try:
+            async with self._producers.member(topic, broker):
+                await self._calls.ask(broker, RequestCode.END_TRANSACTION, header)
+        except (OutcomeUnknown, Unreachable) as error:
+            raise self._calls.away(broker, error) from error
 
     async def _require_half(self, broker: str, request: End, topic: str) -> None:
         """Raise Refusal unless a half message is of a topic: the id that names it is a client's."""

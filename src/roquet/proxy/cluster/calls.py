@@ -11,6 +11,7 @@ from roquet.broker.api.refusal import Reason, Refusal
 from roquet.client.fronts import CALL_S
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
+from roquet.proxy.cluster.silence import Silence
 from roquet.proxy.rules.codes import Code, Rejected
 from roquet.remoting.refusals import refused
 from roquet.service.ratelog import RateLog, one_line
@@ -50,6 +51,7 @@ class Calls:
     def __init__(self, client: FrontClient) -> None:
         self._client = client
         self._log = RateLog(log, client.clock)
+        self._silence = Silence(client.clock)
         self._alone: str | None = None
         """Why no broker is known, as the log has it; empty when there are some."""
 
@@ -63,14 +65,24 @@ class Calls:
         timeout_s: float = CALL_S,
         passed: Collection[int] = _SUCCESS,
         short: bool = False,
+        waits: bool = False,
     ) -> Command:
-        """Return an answer whose code is one of `passed`. Raises Refusal and Rejected."""
+        """Return an answer whose code is one of `passed`. Raises Refusal and Rejected.
+
+        A broker that has answered nothing lately is not asked, unless the call `waits` anyway.
+        """
+        if self._silence.has(broker) and not waits:
+            text = f"{broker} did not answer in time: it has answered nothing since a call before"
+            raise Rejected(Code.PROXY_TIMEOUT, text)
+        began_ms = self._silence.now_ms()
         ext = None if header is None else header.encode(short=short)
         command = Command(code=int(code), ext=ext, body=body)
         try:
             answer = await self._client.call(broker, command, timeout_s)
         except (OutcomeUnknown, Unreachable) as error:
+            self._silence.failed(broker, began_ms, timeout_s, error)
             raise self.away(broker, error) from error
+        self._silence.answered(broker)
         if answer.code not in passed:
             raise self.refusal(broker, refused(answer.code, answer.remark))
         return answer

@@ -1,14 +1,15 @@
 """Topics and groups of a cluster, remembered for a while.
 
 An entry that is too old is asked for again; while nobody can be asked, the old one counts, and the
-log says so. What is not there is not remembered: its names are the clients'.
+log says so. Where there is an old one, nobody waits longer than a moment. What is not there is not
+remembered: its names are the clients'.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
 from roquet.broker.api.refusal import Reason, Refusal
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NORMAL = "NORMAL"
+MOMENT_S = 0.25
+NAMES_S = 2.5
+"""How long name servers are asked, however many there are."""
 _V = TypeVar("_V")
 
 
@@ -69,6 +73,11 @@ class _Remembered(Generic[_V]):
         if task is None:
             task = self._asking[name] = asyncio.get_running_loop().create_task(self._fresh(name))
             task.add_done_callback(lambda _: self._asking.pop(name, None))
+            task.add_done_callback(_looked_at)
+        if entry is not None:
+            await asyncio.wait((task,), timeout=MOMENT_S)
+            if not task.done():
+                return entry[1]
         # Who does not wait any more ends nobody else's wait.
         return await asyncio.shield(task)
 
@@ -120,7 +129,11 @@ class Directory:
 
     async def _ask_topic(self, name: str) -> Topic:
         try:
-            route = await self._client.route(name)
+            async with asyncio.timeout(NAMES_S):
+                route = await self._client.route(name)
+        except TimeoutError as error:
+            text = "no name server answers in time"
+            raise self._calls.away("the name server", OutcomeUnknown(text)) from error
         except Refused as refused:
             self._client.forget_topic(name)
             raise self._calls.refusal("the name server", refused) from refused
@@ -177,6 +190,12 @@ class Directory:
                 # One that is away may have the group.
                 failed = failed if isinstance(failed, Rejected) else error
         raise failed or Rejected(Code.INTERNAL_SERVER_ERROR, "there is no master broker")
+
+
+def _looked_at(task: asyncio.Task[Any]) -> None:
+    """Look at how a task has ended: who began it may be content with what was known."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _unreadable(broker: str, error: JsonError) -> Rejected:

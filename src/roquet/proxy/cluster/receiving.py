@@ -139,6 +139,7 @@ class TopicSource(ClusterSource[PopRequest]):
             header,
             timeout_s=wanted.poll_ms / 1000 + ANSWER_S,
             passed=PASSED,
+            waits=True,
         )
         if answer.code == ResponseCode.POLLING_FULL:
             self._outcome = Waiting.FULL

@@ -111,15 +111,17 @@ class Producers:
             self._tasks.spawn(self._leave(topic), "leave a producer group")
 
     @contextlib.asynccontextmanager
-    async def member(self, topic: str) -> AsyncGenerator[None]:
-        """Be in the producer group of a topic for a block: others may end nothing.
+    async def member(self, topic: str, broker: str) -> AsyncGenerator[None]:
+        """Be in the producer group of a topic at a broker for a block: others may end nothing.
+
+        Raises Unreachable and OutcomeUnknown when the broker does not hear of it.
 
         The proxy leaves again where no client of it sends to the topic: nobody could be asked.
         """
         assert self._client is not None, "it is given before the first call"
         self._guests[topic] += 1
         try:
-            await self._client.joined(topic)
+            await self._client.joined(topic, broker)
             yield
         finally:
             self._guests[topic] -= 1

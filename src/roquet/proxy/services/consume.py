@@ -24,12 +24,13 @@ from roquet.proxy.services.clients import LITE_PUSH, PUSHED, wanted_of
 from roquet.proxy.services.convert import message_of, millis, set_millis
 from roquet.proxy.services.renew import NACK_MS
 from roquet.proxy.services.routes import readable_of
-from roquet.proxy.services.settle import Flight, bad_handle, handle_of
+from roquet.proxy.services.settle import Flight, bad_handle, broker_of, handle_of
 from roquet.remoting.connections.connection import KEYS
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.model.subscription import SubscriptionData
@@ -285,29 +286,34 @@ class Consuming:
         if len(request.entries) > ACKS_MAX:
             raise Rejected(Code.BAD_REQUEST, f"a request may name {ACKS_MAX} messages")
         answer = pb.AckMessageResponse()
-        codes: set[Code] = set()
+        by_broker: dict[str, list[tuple[Any, Any]]] = {}
         for entry in request.entries:
             done = answer.entries.add(
                 message_id=entry.message_id, receipt_handle=entry.receipt_handle
             )
-            code, text = Code.OK, "OK"
-            try:
-                await self._ack_one(context, topic, group, entry)
-            except _FAULTS as error:
-                code, text = status_of(error)
-            done.status.code, done.status.message = code, text
-            codes.add(code)
-        if len(codes) > 1:
+            by_broker.setdefault(broker_of(entry.receipt_handle), []).append((entry, done))
+
+        async def settle(mine: Sequence[tuple[Any, Any]]) -> None:
+            for entry, done in mine:
+                done.status.code, done.status.message = Code.OK, "OK"
+                try:
+                    await self._ack_one(context, topic, group, entry)
+                except _FAULTS as error:
+                    done.status.code, done.status.message = status_of(error)
+
+        # No broker waits for another.
+        await asyncio.gather(*map(settle, by_broker.values()))
+        if len({done.status.code for done in answer.entries}) > 1:
             return _status(answer, Code.MULTIPLE_RESULTS, "MULTIPLE_RESULTS")
         first = answer.entries[0].status
         answer.status.CopyFrom(first)
         return answer
 
     async def _ack_one(self, context: Context, topic: str, group: str, entry: Any) -> None:
-        handle = await self._current(context, group, entry.message_id, entry.receipt_handle)
-        await self._check_alive(topic, handle)
-        flight = Flight(topic, group, handle, entry.lite_topic.strip())
-        await self._settlements.ack(flight, context.caller)
+        async with self._settling(context, group, entry) as handle:
+            await self._check_alive(topic, handle)
+            flight = Flight(topic, group, handle, entry.lite_topic.strip())
+            await self._settlements.ack(flight, context.caller)
 
     async def change(self, context: Context, request: Any) -> Any:
         """Have a message come back at another time; its handle is a new one."""
@@ -316,13 +322,13 @@ class Consuming:
         checks.check_group(group)
         invisible_ms = millis(request.invisible_duration)
         checks.check_invisible(invisible_ms, 0, self._rules)
-        handle = await self._current(context, group, request.message_id, request.receipt_handle)
-        await self._check_alive(topic, handle)
-        flight = Flight(topic, group, handle, request.lite_topic.strip())
         answer = pb.ChangeInvisibleDurationResponse()
-        answer.receipt_handle = await self._settlements.change(
-            flight, invisible_ms, context.caller, is_suspended=request.suspend
-        )
+        async with self._settling(context, group, request) as handle:
+            await self._check_alive(topic, handle)
+            flight = Flight(topic, group, handle, request.lite_topic.strip())
+            answer.receipt_handle = await self._settlements.change(
+                flight, invisible_ms, context.caller, is_suspended=request.suspend
+            )
         return answer
 
     async def forward(self, context: Context, request: Any) -> Any:
@@ -330,19 +336,21 @@ class Consuming:
         topic, group = request.topic.name, request.group.name
         checks.check_topic(topic)
         checks.check_group(group)
-        handle = await self._current(context, group, request.message_id, request.receipt_handle)
-        await self._check_alive(topic, handle)
-        place = handle.split(" ")[8:9]
-        if not place or not (place[0].isascii() and place[0].isdigit() and len(place[0]) <= 18):
-            raise bad_handle("the handle does not say where the message is")
-        flight = Flight(topic, group, handle, request.lite_topic.strip())
-        await self._settlements.bury(flight, int(place[0]), context.caller)
+        async with self._settling(context, group, request) as handle:
+            await self._check_alive(topic, handle)
+            place = handle.split(" ")[8:9]
+            if not place or not (place[0].isascii() and place[0].isdigit() and len(place[0]) <= 18):
+                raise bad_handle("the handle does not say where the message is")
+            flight = Flight(topic, group, handle, request.lite_topic.strip())
+            await self._settlements.bury(flight, int(place[0]), context.caller)
         return pb.ForwardMessageToDeadLetterQueueResponse()
 
-    async def _current(self, context: Context, group: str, message_id: str, handle: str) -> str:
-        """Return the handle that counts; from now on nothing renews it."""
+    def _settling(
+        self, context: Context, group: str, named: Any
+    ) -> AbstractAsyncContextManager[str]:
+        """Give the handle that counts for a block; from now on nothing renews it."""
         session = self._sessions.find(context)
-        return await self._renewals.taken(session, group, message_id, handle)
+        return self._renewals.settling(session, group, named.message_id, named.receipt_handle)
 
     async def _check_alive(self, topic: str, text: str) -> None:
         handle = handle_of(text)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.protocol.pop.handle import ReceiptHandle
-from roquet.proxy.rules.codes import Rejected
+from roquet.proxy.rules.codes import Code, Rejected
 from roquet.proxy.rules.limits import RENEW_MS
 from roquet.proxy.services.clients import pause_ms
 from roquet.proxy.services.settle import Flight
@@ -23,6 +23,8 @@ from roquet.service.ratelog import RateLog
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.proxy.brokers.api import Brokers
     from roquet.proxy.rules.context import Context
@@ -37,6 +39,8 @@ LOCK_S = 3.0
 NACK_MS = 1000
 AT_ONCE = 64
 """Renewals between which other work of the loop has its turn."""
+_UNANSWERED = frozenset({Code.PROXY_TIMEOUT, Code.INTERNAL_SERVER_ERROR})
+"""Of brokers that cannot be asked."""
 _FINAL = frozenset({Reason.INVALID_ARGUMENT, Reason.UNKNOWN_GROUP, Reason.UNKNOWN_TOPIC})
 
 
@@ -57,6 +61,8 @@ class Held:
     attempts: int
     """Earlier deliveries."""
     since_ms: int
+    is_settled: bool = False
+    """The client has tried to settle it, in vain: its handle is known to the end of its time."""
     renewals: int = 0
     failures: int = 0
     lock: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
@@ -112,17 +118,31 @@ class Renewals:
             since_ms=self._brokers.clock.steady_ms(),
         )
 
-    async def taken(self, session: Session | None, group: str, message_id: str, handle: str) -> str:
-        """Stop renewing a message; return the handle by which the broker knows it."""
-        if session is None:
-            return handle
-        held = self._pop((session.key, group, message_id, handle))
-        if held is None:
-            return handle
+    @contextlib.asynccontextmanager
+    async def settling(
+        self, session: Session | None, group: str, message_id: str, handle: str
+    ) -> AsyncGenerator[str]:
+        """Stop renewing a message, and give the handle by which the broker knows it.
+
+        Where the broker cannot be asked in the block, the client may try again by its own handle.
+        """
+        key = None if session is None else (session.key, group, message_id, handle)
+        held = None if key is None else self._pop(key)
+        if key is None or held is None:
+            yield handle
+            return
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(held.lock.acquire(), LOCK_S)
             held.lock.release()
-        return held.current
+        try:
+            yield held.current
+        except (Rejected, StoreFault) as error:
+            is_answer = isinstance(error, Rejected) and error.code not in _UNANSWERED
+            if not is_answer and held.session.is_open and key not in self._held:
+                held.is_settled = True
+                self._held[key] = held
+                self._counts[held.session.key] += 1
+            raise
 
     async def drop(self, session: Session) -> None:
         """Let the messages of a client that has gone come back soon."""
@@ -132,8 +152,18 @@ class Renewals:
                 await self._change(held, NACK_MS)
 
     async def round(self) -> None:
-        """Renew what is due: the action of a timer."""
+        """Renew what is due: the action of a timer. No broker waits for another."""
+        by_broker: dict[str, list[tuple[Key, Held]]] = {}
         for count, (key, held) in enumerate(list(self._held.items())):
+            if count % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)  # noqa: TID251  (a turn of the loop, no time)
+            broker = ReceiptHandle.decode(held.current).broker_name
+            by_broker.setdefault(broker, []).append((key, held))
+        await asyncio.gather(*map(self._renew_all, by_broker.values()))
+
+    async def _renew_all(self, mine: Sequence[tuple[Key, Held]]) -> None:
+        """Renew what is due at one broker."""
+        for count, (key, held) in enumerate(mine):
             if count % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)  # noqa: TID251  (a turn of the loop, no time)
             if self._held.get(key) is held and self._is_due(held):
@@ -142,11 +172,18 @@ class Renewals:
                         await self._renew(key, held)
 
     def _is_due(self, held: Held) -> bool:
+        return self._left_ms(held) < self._rules.renew_ahead_ms
+
+    def _left_ms(self, held: Held) -> int:
+        """Return how long a message stays invisible; less than nothing once it does not."""
         handle = ReceiptHandle.decode(held.current)
-        visible_ms = handle.pop_time_ms + handle.invisible_ms
-        return visible_ms - self._brokers.clock.now_ms() < self._rules.renew_ahead_ms
+        return handle.pop_time_ms + handle.invisible_ms - self._brokers.clock.now_ms()
 
     async def _renew(self, key: Key, held: Held) -> None:
+        if held.is_settled:
+            if self._left_ms(held) < 0:
+                self._pop(key)
+            return
         if not held.session.is_open:
             # It has vanished without a word: the message comes back when its time is over.
             self._pop(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from roquet.broker.api.pop import (
@@ -138,6 +139,13 @@ def handle_of(text: str) -> ReceiptHandle:
         return ReceiptHandle.decode(text)
     except HandleError as error:
         raise bad_handle(str(error)) from error
+
+
+def broker_of(text: str) -> str:
+    """Return the broker that a handle names; nothing for what is no handle."""
+    with contextlib.suppress(HandleError):
+        return ReceiptHandle.decode(text).broker_name
+    return ""
 
 
 def bad_handle(text: str) -> Rejected:

@@ -224,6 +224,9 @@ nightly: all interop partition powerloss fuzz setting-mutants test-nightly test-
 	$(MAKE) crash MODE=pop
 	$(MAKE) crash MODE=timer
 	$(MAKE) crash MODE=lite
+	$(PY) -m tools.faults.proxy_kill --kills 40
+	$(PY) -m tools.fuzz.grpc_calls --seconds 900 --mode cluster
+	$(PY) -m tools.fuzz.grpc_calls --seconds 900 --mode local
 	$(PY) -m tools.faults.crash --processors --cycles $(CYCLES)
 	$(MAKE) attack
 	$(MAKE) kills

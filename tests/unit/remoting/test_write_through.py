@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from roquet.remoting.connections.writing import write_through
+from roquet.remoting.writing import write_through
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from roquet.protocol.command import FLAG_ONE_WAY, FLAG_RESPONSE
 from roquet.remoting.codec import encode, encode_start
 from roquet.remoting.connections.in_flight import Deadlines, InFlight
 from roquet.remoting.connections.limits import NOTHING, Standing
-from roquet.remoting.connections.writing import write_through
+from roquet.remoting.writing import write_through
 
 if TYPE_CHECKING:
     import socket

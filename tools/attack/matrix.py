@@ -33,7 +33,7 @@ CODES = (
     *range(200_050, 200_057),
     *range(200_070, 200_080),
     200_151,
-    *(7001, 7002, 7003),
+    *(7001, 7002, 7003, 7004),
 )
 
 SEND, PULL, QUERY, CREATE_TOPIC = 10, 11, 12, 17
@@ -122,6 +122,8 @@ def _fields(aim: Aim) -> dict[str, str]:
         "unitMode": "false",
         "batch": "false",
         "queueOffset": str(aim.queue_offset),
+        "begin": str(aim.queue_offset),
+        "end": str(aim.queue_offset + 100),
         "maxMsgNums": "32",
         "commitOffset": "0",
         "suspendTimeoutMillis": "0",

@@ -40,7 +40,7 @@ BROKER_5 = (
 TO_CLIENTS = (39, 40, 220, 221, 326, 200073)
 CONTAINER = (902, 903)
 CONTROLLER = tuple(code for code in range(1001, 1019) if code not in (1007, 1008))
-OURS = (7001, 7002, 7003)
+OURS = (7001, 7002, 7003, 7004)
 """Of ours alone."""
 NOBODY = (13, 22, 23, 27, 47, 209, 210, 211, 212, 213, 214, 301, 302, 200072)
 """Numbers without a handler anywhere."""

@@ -24,6 +24,7 @@ def test_the_fast_port_serves_all_but_reads() -> None:
     assert served(Ports.MAIN) - served(Ports.FAST) == {
         RequestCode.PULL_MESSAGE,
         RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.GET_SUMS,
         RequestCode.POP_MESSAGE,
         RequestCode.POP_LITE_MESSAGE,
         RequestCode.PEEK_MESSAGE,

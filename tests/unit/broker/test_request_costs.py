@@ -10,6 +10,7 @@ import asyncio
 import base64
 import contextlib
 import dataclasses
+import gc
 import json
 import re
 import time
@@ -51,8 +52,14 @@ class Turns:
 
 @contextlib.asynccontextmanager
 async def turns() -> AsyncGenerator[Turns]:
-    """Count the turns of the loop while the block runs."""
+    """Count the turns of the loop while the block runs.
+
+    What earlier tests left behind is hidden from the garbage collector meanwhile: a look at all
+    their objects takes 0.2 s after some thousands of tests, in whichever turn it happens.
+    """
     found = Turns()
+    gc.collect()
+    gc.freeze()
 
     async def spin() -> None:
         while True:
@@ -65,6 +72,7 @@ async def turns() -> AsyncGenerator[Turns]:
     try:
         yield found
     finally:
+        gc.unfreeze()
         spinning.cancel()
 
 

@@ -241,6 +241,12 @@ class Client:
         if slot is not None and slot.connection is not None:
             slot.connection.close("")
 
+    def key_of(self, address: str) -> int | None:
+        """Return the key of the open connection to `host:port`, None when there is none."""
+        slot = self._slots.get(address)
+        shared = None if slot is None else slot.connection
+        return None if shared is None or not shared.is_open else shared.key
+
     def connected(self) -> list[str]:
         """Return the addresses with an open connection."""
         return [

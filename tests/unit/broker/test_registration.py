@@ -34,13 +34,18 @@ class NameServers:
         self.changed = "false"
         self.stuck = False
         self.asked = 0
+        self.away = {AWAY}
+        self.keys: dict[str, int] = {}
+        """By address, the connection that is open."""
         self.gate = asyncio.Event()
         self.gate.set()
 
     async def call(self, address: str, command: Command, timeout_s: float = 3.0) -> Command:
         assert timeout_s <= 24
-        if address == AWAY:
+        if address in self.away:
+            self.keys.pop(address, None)
             raise Unreachable("nobody there")
+        self.keys.setdefault(address, len(self.keys))
         if self.stuck and address == TWO:
             await asyncio.sleep(3600)
         if command.code == RequestCode.QUERY_DATA_VERSION:
@@ -50,6 +55,9 @@ class NameServers:
         if command.code == RequestCode.QUERY_DATA_VERSION:
             return reply_to(command, ext={"changed": self.changed})
         return reply_to(command, self.code, body=self.body, ext={})
+
+    def key_of(self, address: str) -> int | None:
+        return self.keys.get(address)
 
     def take(self) -> list[tuple[str, int]]:
         seen, self.seen = self.seen, []
@@ -62,7 +70,7 @@ class Story:
     ) -> None:
         self.servers = NameServers()
         self.results: list[str | None] = []
-        clock = FakeClock()
+        self.clock = clock = FakeClock()
         self.topics = TopicTable(JsonFile(folder / "topics.json"), TopicTableConfig(), clock)
         self.state = BrokerState()
         self.registration = Registration(
@@ -256,5 +264,56 @@ def test_ordered_topics_are_learnt(tmp_path: Path) -> None:
         config = story.topics.get("orders")
         assert config is not None
         assert config.order
+
+    asyncio.run(tell())
+
+
+def test_a_name_server_that_restarts_is_told_within_a_second(tmp_path: Path) -> None:
+    async def tell() -> None:
+        story = Story(tmp_path, f"{ONE};{TWO}")
+        await story.registration.start()
+        story.servers.take()
+        await story.registration.register_again()
+        assert story.servers.take() == [], "both know the broker"
+        story.servers.keys[TWO] = 99
+        await story.registration.register_again()
+        assert story.servers.take() == [(TWO, 103)], "by a connection that somebody else made"
+        del story.servers.keys[ONE]
+        await story.registration.register_again()
+        assert story.servers.take() == [(ONE, 103)]
+        await story.registration.stop()
+        story.servers.take()
+        story.servers.keys.clear()
+        await story.registration.register_again()
+        assert story.servers.take() == [], "nothing after the goodbye"
+
+    asyncio.run(tell())
+
+
+def test_a_name_server_that_is_away_is_tried_less_and_less_often(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def tell() -> None:
+        story = Story(tmp_path, AWAY)
+        await story.registration.start()
+        caplog.clear()
+        tries: list[int] = []
+        call = story.servers.call
+
+        async def noted(address: str, command: Command, timeout_s: float = 3.0) -> Command:
+            tries.append(second)
+            return await call(address, command, timeout_s)
+
+        story.servers.call = noted  # type: ignore[method-assign]
+        for second in range(50):  # noqa: B007 - `noted` reads it
+            await story.registration.register_again()
+            await story.clock.advance(1)
+        assert tries == [0, 1, 3, 7, 15, 31, 47]
+        assert not caplog.records, "each round says who is missing; a second's look does not"
+        story.servers.away.clear()
+        await story.clock.advance(16)
+        await story.registration.register_again()
+        assert story.servers.take() == [(AWAY, 103)]
+        assert story.results == ["no name server took the registration", None]
 
     asyncio.run(tell())

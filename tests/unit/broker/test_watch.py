@@ -143,6 +143,7 @@ TIMERS = (
     "print water marks every 1s",
     "print dispatch lag every 60s",
     "register every 30s",
+    "register again every 1s",
     "refuse what waited every 0.1s",
     "check the store's files every 600s",
 )

@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 UNREGISTER_S = 3.0
+PAUSES_MS = (1_000, 2_000, 4_000, 8_000, 16_000)
+"""After each further failure to reach such a name server."""
 AT_ONCE = 400
 """Topics above which a registration is encoded in a thread: some four milliseconds."""
 
@@ -92,11 +94,28 @@ class RegistrationConfig:
 
 
 class Caller(Protocol):
-    """What registration needs of the remoting client."""
+    """Asks peers: what else talks to one needs no more of the remoting client."""
 
     async def call(self, address: str, command: Command, timeout_s: float = 3.0) -> Command:
         """Ask the peer at `host:port`."""
         ...
+
+
+class NameServers(Caller, Protocol):
+    """What registration needs of the remoting client."""
+
+    def key_of(self, address: str) -> int | None:
+        """Return what tells the open connection to `host:port` from others; None: none is open."""
+        ...
+
+
+@dataclasses.dataclass(slots=True)
+class _Missed:
+    """A name server that could not be told."""
+
+    failures: int = 0
+    next_ms: int = 0
+    """When it is tried again, by the steady clock."""
 
 
 class Registration:
@@ -105,7 +124,7 @@ class Registration:
     def __init__(
         self,
         *,
-        caller: Caller,
+        caller: NameServers,
         identity: Identity,
         topics: TopicTable,
         state: BrokerState,
@@ -131,6 +150,10 @@ class Registration:
         self._all_changed = False
         self._telling = False
         self._stopped = True
+        self._clock = clock
+        self._told: dict[str, int | None] = {}
+        """By name server, the connection by which it was told last."""
+        self._missed: dict[str, _Missed] = {}
         self._started_ms = clock.now_ms()
         self._body: tuple[object, bytes] | None = None
         self._encoding = asyncio.Lock()
@@ -165,6 +188,35 @@ class Registration:
         if orders is not None:
             self._topics.mark_ordered(orders)
 
+    async def register_again(self) -> None:
+        """Tell name servers that were missed or lost their connection: the action of a timer."""
+        if self._stopped:
+            return
+        now_ms = self._clock.steady_ms()
+        due = [it for it in self._addresses if self._is_lost(it) and self._is_due(it, now_ms)]
+        if not due:
+            return
+        timeout_s = self._rules.timeout_ms / 1000
+        if await self._all(self._register_with, timeout_s, None, due):
+            self._on_result(None)
+        for address in due:
+            if self._is_lost(address):
+                missed = self._missed.setdefault(address, _Missed())
+                pause_ms = PAUSES_MS[min(missed.failures, len(PAUSES_MS) - 1)]
+                missed.next_ms = self._clock.steady_ms() + pause_ms
+                missed.failures += 1
+            else:
+                self._missed.pop(address, None)
+                log.info("registered again with %s", address)
+
+    def _is_lost(self, address: str) -> bool:
+        told_by = self._told.get(address)
+        return told_by is None or told_by != self._caller.key_of(address)
+
+    def _is_due(self, address: str, now_ms: int) -> bool:
+        missed = self._missed.get(address)
+        return missed is None or now_ms >= missed.next_ms
+
     def use(self, addresses: tuple[str, ...]) -> None:
         """Register with these name servers from now on, and do it soon."""
         self._addresses = addresses
@@ -197,9 +249,13 @@ class Registration:
     # --- one name server ---------------------------------------------------------------------
 
     async def _register_with(self, address: str) -> Mapping[str, str] | None:
-        if not self._rules.force and not await self._is_news_for(address):
-            return None
-        return await self._send(await self._full_body(), address)
+        # Forgotten first: who is not reached now is tried again, however long its line stands.
+        self._told.pop(address, None)
+        orders = None
+        if self._rules.force or await self._is_news_for(address):
+            orders = await self._send(await self._full_body(), address)
+        self._told[address] = self._caller.key_of(address)
+        return orders
 
     async def _is_news_for(self, address: str) -> bool:
         """Ask whether this name server's table differs; no answer counts as yes."""
@@ -266,9 +322,16 @@ class Registration:
     # --- all name servers --------------------------------------------------------------------
 
     async def _all(
-        self, ask: Callable[[str], Awaitable[T]], timeout_s: float, what: str
+        self,
+        ask: Callable[[str], Awaitable[T]],
+        timeout_s: float,
+        what: str | None,
+        addresses: Collection[str] | None = None,
     ) -> list[T]:
-        """Ask every name server at once; return the answers, name the others in one line."""
+        """Ask all name servers, or those given, at once; return the answers.
+
+        The others are named in one line, where `what` says what could not be done.
+        """
         missed: list[str] = []
 
         async def one(address: str) -> list[T]:
@@ -279,8 +342,8 @@ class Registration:
                 missed.append(f"{address} ({str(error) or 'too late'})")
                 return []
 
-        answers = await asyncio.gather(*(one(address) for address in self._addresses))
-        if missed:
+        answers = await asyncio.gather(*(one(address) for address in addresses or self._addresses))
+        if missed and what:
             log.warning("could not %s %s", what, ", ".join(missed))
         return [answer for found in answers for answer in found]
 

@@ -98,7 +98,10 @@ def list_parts(
             "registration",
             registration,
             needs=("server", "client"),
-            timers=(Timer("register", registration.register, config.registration.period_s, 10),),
+            timers=(
+                Timer("register", registration.register, config.registration.period_s, 10),
+                Timer("register again", registration.register_again, 1, 1),
+            ),
             stop_within_s=5,
         ),
         lookup_part(base, pair, registration),

@@ -17,11 +17,14 @@ from roquet.protocol.registration.body import RegisterBody, crc32_of
 from roquet.store.tables.files import JsonFile
 from roquet.store.tables.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
+from roquet.testing.cluster import running_broker, running_name_server
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
+
+    from roquet.namesrv.app import NameServer
 
 ONE, TWO, AWAY = "10.0.0.1:9876", "10.0.0.2:9876", "10.0.0.3:9876"
 
@@ -315,5 +318,26 @@ def test_a_name_server_that_is_away_is_tried_less_and_less_often(
         await story.registration.register_again()
         assert story.servers.take() == [(AWAY, 103)]
         assert story.results == ["no name server took the registration", None]
+
+    asyncio.run(tell())
+
+
+def test_the_topics_of_a_broker_are_back_soon_after_its_name_server(tmp_path: Path) -> None:
+    def served(server: NameServer) -> bool:
+        return any("TBW102" in it.topics for it in server.table.served().values())
+
+    async def tell() -> None:
+        async with running_name_server(tmp_path / "n") as first:
+            port = str(first.server.port)
+            broker = running_broker(tmp_path / "b", f"127.0.0.1:{port}")
+            await broker.__aenter__()
+        try:
+            async with running_name_server(tmp_path / "n", {"listenPort": port}) as second:
+                began = asyncio.get_running_loop().time()
+                while not served(second):
+                    assert asyncio.get_running_loop().time() < began + 9, "the round is at 10 s"
+                    await asyncio.sleep(0.05)
+        finally:
+            await broker.__aexit__(None, None, None)
 
     asyncio.run(tell())

@@ -94,16 +94,7 @@ def list_parts(
         *exporter_parts(base),
         # Above the registration, so that name servers hear of a stop before anything else ends.
         *make_address_lookup(base, registration),
-        Part(
-            "registration",
-            registration,
-            needs=("server", "client"),
-            timers=(
-                Timer("register", registration.register, config.registration.period_s, 10),
-                Timer("register again", registration.register_again, 1, 1),
-            ),
-            stop_within_s=5,
-        ),
+        _registration_part(registration, config.registration.period_s),
         lookup_part(base, pair, registration),
     ]
     parts[:0] = security_parts(base)
@@ -115,6 +106,14 @@ def list_parts(
 def _fast_fail_part(fast_fail: FastFail) -> Part:
     looks = (Timer("refuse what waited", fast_fail.tick, fast_fail.pause_s, 1),)
     return Part("fast_fail", fast_fail, ("lanes", "loop_lag"), timers=looks)
+
+
+def _registration_part(registration: Registration, period_s: float) -> Part:
+    rounds = (
+        Timer("register", registration.register, period_s, 10),
+        Timer("register again", registration.register_again, 1, 1),
+    )
+    return Part("registration", registration, ("server", "client"), timers=rounds, stop_within_s=5)
 
 
 def _totals_part(base: Base) -> Part:

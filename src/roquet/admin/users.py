@@ -1,4 +1,4 @@
-"""Users and policies of access control 2.0, broker by broker."""
+"""Users and policies of access control 2.0, server by server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from roquet.admin.calls import Brokers, read
 from roquet.base.arguments import checked
-from roquet.base.errors import NotFound, Refused
+from roquet.base.errors import NotFound, OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.protocol import fastjson
 from roquet.protocol.bodies import fields
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from roquet.admin.calls import Calls
+    from roquet.base.errors import RoquetError
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +59,22 @@ class PolicyInfo:
 
 T = TypeVar("T")
 
+NAME_SERVER = "name server"
+"""How a name server is named beside brokers."""
+
+_NOBODY = "-"
+"""No user: whether a server keeps users is asked without an answer that has a password."""
+
 LOSES_IT = (
     "has no master now: its slaves alone are told, and lose the change when the master is back"
 )
 """What becomes of a change at a broker of `Recipients.without_master`."""
+
+NOT_TOLD = (
+    "does not answer, so it is not told; when it is back, bring it the users with: "
+    "roquet auth import BROKER-HOST:PORT"
+)
+"""What becomes of a change at a name server of `Recipients.away`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,24 +82,36 @@ class Recipients:
     """Who is told of a change of users or policies.
 
     Slaves are told behind their masters: those of a master that is not ours keep users of their
-    own.
+    own. Name servers that keep users are told last: nothing copies users to them.
     """
 
     brokers: tuple[tuple[str, str], ...]
-    """Name and address of every broker, masters first."""
-    without_master: tuple[str, ...]
+    """Name and address of every broker, masters first, then of every name server with users."""
+    without_master: tuple[str, ...] = ()
     """Names of those whose slaves alone are there."""
+    away: tuple[str, ...] = ()
+    """Name servers that did not answer, so that nobody knows whether they keep users."""
 
     @property
     def everywhere(self) -> str:
         """Where a change is, in words."""
-        away = ", ".join(self.without_master)
-        return f"on every broker but {away}" if away else "on every broker"
+        too = any(name == NAME_SERVER for name, _ in self.brokers)
+        where = "on every broker and name server" if too else "on every broker"
+        missing = ", ".join((*self.without_master, *self.away))
+        return f"{where} but {missing}" if missing else where
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """A text for each server that does not have the change, or will lose it."""
+        return (
+            *(f"{name} {LOSES_IT}; give the command again then" for name in self.without_master),
+            *(f"{NAME_SERVER} at {address} {NOT_TOLD}" for address in self.away),
+        )
 
 
 @checked
 class Users:
-    """Users and policies; each question goes to one broker, by its address.
+    """Users and policies; each question goes to one broker or name server, by its address.
 
     Every call raises Refused (3 where the broker has no users, 16 and 1 with the reason),
     Unreachable, and OutcomeUnknown where a change may have been made.
@@ -98,7 +123,7 @@ class Users:
         self._brokers = Brokers(calls)
 
     async def recipients(self) -> Recipients:
-        """Return the brokers that a change is for, now. Raises NotFound without any."""
+        """Return the servers that a change is for, now. Raises NotFound without any broker."""
         known = (await self._brokers.known()).brokers
         found = sorted(
             (broker_id, name, address)
@@ -108,7 +133,44 @@ class Users:
         if not found:
             raise NotFound("no broker is registered; try: roquet cluster health")
         alone = sorted(name for name, data in known.items() if data.master is None)
-        return Recipients(tuple((name, address) for _, name, address in found), tuple(alone))
+        servers, away = await self._name_servers()
+        told = (*((name, address) for _, name, address in found), *servers)
+        return Recipients(told, tuple(alone), tuple(away))
+
+    async def keepers(self) -> dict[str, str]:
+        """Return name -> address of the masters and of the name servers that keep users.
+
+        `Calls.left_out` hears of those that are away. Raises NotFound, Unreachable.
+        """
+        found = dict(sorted((await self._brokers.masters()).items()))
+        servers, away = await self._name_servers()
+        for address, error in away.items():
+            if self._calls.left_out is None:
+                raise error
+            self._calls.left_out(f"{NAME_SERVER} {address}", error)
+        return found | {f"{name} {address}": address for name, address in servers}
+
+    async def _name_servers(self) -> tuple[list[tuple[str, str]], dict[str, RoquetError]]:
+        """Return name and address of the name servers with users, and which do not answer.
+
+        One that runs without access control 2.0, as RocketMQ's do, answers that it does not know
+        the request. One that refuses for another reason has users.
+        """
+        found: list[tuple[str, str]] = []
+        away: dict[str, RoquetError] = {}
+        for address in self._calls.name_servers:
+            try:
+                await self.get(address, _NOBODY)
+            except Refused as refusal:
+                if refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    continue
+            except UsageError:
+                continue  # so the command line says that a name server does not know a request
+            except (Unreachable, OutcomeUnknown) as error:
+                away[address] = error
+                continue
+            found.append((NAME_SERVER, address))
+        return found, away
 
     async def create(self, address: str, user: UserInfo) -> None:
         """Make a user; without a kind it is Normal."""
@@ -176,7 +238,7 @@ async def tell_all(
     Raises Refused, saying who refused and how many were told.
     """
     for done, (name, address) in enumerate(brokers):
-        told = f" ({done} of {len(brokers)} brokers were told)" if done else ""
+        told = f" ({done} of {len(brokers)} servers were told)" if done else ""
         await asked(f"{name} at {address}", tell(address), told)
 
 

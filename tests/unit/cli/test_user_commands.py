@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 import shlex
 from pathlib import Path
@@ -9,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli_harness import Running, cluster_of, with_users
+from cli_harness import TINY, Running, cluster_of, with_users
 from cli_shell import Shell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
 PASSWORD = "canary-of-root"
 
@@ -265,3 +267,78 @@ def test_change_without_a_master_says_that_slaves_lose_it_and_ends_with_3(
         assert "ann: deleted on every broker but lonely" in shown
     finally:
         slave.stop()
+
+
+def test_name_server_with_users_is_told_of_every_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with guarded_cluster(tmp_path) as address:
+        monkeypatch.setenv("ROQUET_ACCESS_KEY", "root")
+        monkeypatch.setenv("ROQUET_SECRET_KEY", PASSWORD)
+        root = Shell(address)
+        make_ann(root, tmp_path)
+        assert (root.code, root.err) == (0, "")
+        root("acl", "grant", "ann", "Topic:orders", "--actions", "Pub", "-y")
+        of_server = f"name server {address}"
+        assert [it["broker"] for it in root.rows("user", "show", "ann")][1:] == [of_server]
+        assert [(it["broker"], it["resource"]) for it in root.rows("acl", "ls", "ann")][1:] == [
+            (of_server, "Topic:orders")
+        ]
+        shown = root("user", "alter", "ann", "--status", "disable", "-y")
+        assert (root.code, shown) == (0, "ann: changed on every broker and name server\n")
+        assert [it["status"] for it in root.rows("user", "show", "ann")] == ["disable"] * 2
+        root("acl", "revoke", "ann", "-y")
+        assert root.rows("acl", "ls", "ann") == []
+        # What a broker has is brought to a name server that lost it.
+        (row, _) = root.rows("user", "show", "ann")
+        broker = root.rows("broker", "ls")[0]["address"]
+        root("mqadmin", "deleteUser", "-b", address, "-u", "ann")
+        assert [it["broker"] for it in root.rows("user", "show", "ann")] == [row["broker"]]
+        shown = root("auth", "import", broker, "-y")
+        assert (root.code, shown) == (0, f"{broker}: 2 users, 1 there already, 0 things not had\n")
+        assert len(root.rows("user", "show", "ann")) == 2
+        # A second name server that is away does not hear of it, and the command says so.
+        gone = f"{address};127.0.0.1:1"
+        shown = Shell(gone)("user", "delete", "ann", "-y")
+        root("user", "show", "ann")
+        assert root.code == 5, root.err
+        away = Shell(gone)
+        make_ann(away, tmp_path)
+        text = "name server at 127.0.0.1:1 does not answer, so it is not told"
+        assert (away.code, text in away.err) == (3, True), away.err
+        away("user", "show")
+        assert (away.code, "name server 127.0.0.1:1 is left out" in away.err) == (3, True), away.err
+
+
+@contextlib.contextmanager
+def guarded_cluster(home: Path) -> Generator[str]:
+    """Run a name server and a broker that ask for users; `root` is one of both."""
+    inner = json.dumps({"accessKey": "root", "secretKey": PASSWORD})
+    asks = {**with_users(PASSWORD), "innerClientAuthenticationCredentials": inner}
+    own = {**asks, "listenPort": "0", "kvConfigPath": str(home / "kv.json")}
+    file = home / "namesrv.conf"
+    file.write_text("".join(f"{key}={value}\n" for key, value in own.items()))
+    server = Running(home, "namesrv", "-c", str(file))
+    try:
+        booted = server.lines_until("boot success")[-1]
+        address = booted.split("address ")[1].split(",")[0].strip()
+        settings = {
+            **TINY,
+            **asks,
+            "listenPort": "0",
+            "haListenPort": "0",
+            "bindAddress": "127.0.0.1",
+            "brokerIP1": "127.0.0.1",
+            "namesrvAddr": address,
+            "storePathRootDir": str(home / "store"),
+        }
+        file = home / "broker.conf"
+        file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        broker = Running(home, "broker", "-c", str(file))
+        try:
+            broker.lines_until("boot success")
+            yield address
+        finally:
+            assert broker.stop() == 0
+    finally:
+        assert server.stop() == 0

@@ -7,7 +7,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from roquet.admin import PolicyEntry, PolicyInfo, UserInfo
-from roquet.admin.users import LOSES_IT, asked, tell_all
+from roquet.admin.users import NAME_SERVER, asked, tell_all
 from roquet.base.errors import NotFound, Refused, UsageError
 from roquet.cli import output
 from roquet.cli.commands.asking import ask
@@ -72,10 +72,10 @@ async def delete(admin: Admin, options: argparse.Namespace) -> int:
 
 
 async def show(admin: Admin, options: argparse.Namespace) -> int:
-    """List users of each master, without passwords."""
+    """List users of each master and name server, without passwords."""
     rows = [
         (broker, it.name, it.kind, it.status)
-        for broker, address in sorted((await admin.brokers.masters()).items())
+        for broker, address in (await admin.users.keepers()).items()
         for it in await asked(broker, admin.users.list_of(address))
         if options.user in (None, it.name)
     ]
@@ -86,7 +86,7 @@ async def show(admin: Admin, options: argparse.Namespace) -> int:
 
 
 async def policies(admin: Admin, options: argparse.Namespace) -> int:
-    """List policy entries of each master."""
+    """List policy entries of each master and name server."""
     wanted = None if options.user is None else f"User:{options.user}"
     rows = [
         (
@@ -98,7 +98,7 @@ async def policies(admin: Admin, options: argparse.Namespace) -> int:
             " ".join(it.sources) or None,
             it.policy,
         )
-        for broker, address in sorted((await admin.brokers.masters()).items())
+        for broker, address in (await admin.users.keepers()).items()
         for of in await asked(broker, admin.users.list_policies(address))
         if wanted in (None, of.subject)
         for it in of.entries
@@ -172,19 +172,20 @@ async def bring(admin: Admin, options: argparse.Namespace) -> int:
     lost += [f"{it.name}: {source} shows no password" for it in users if not it.password]
     had = 0
     for name, address in brokers:
+        who = f"{name} {address}" if name == NAME_SERVER else name
         here = _People(
-            await asked(name, admin.users.list_of(address)),
-            await asked(name, admin.users.list_policies(address)),
+            await asked(who, admin.users.list_of(address)),
+            await asked(who, admin.users.list_policies(address)),
         )
         had += sum(there.is_same(here, it.name) for it in users)
         for user in users:
             if not user.password or there.is_same(here, user.name):
                 continue
             if user.name in here.users:
-                lost.append(f"{user.name}: {name} has another such user, who stays as it is there")
+                lost.append(f"{user.name}: {who} has another such user, who stays as it is there")
                 continue
             entries = there.policies.get(user.name, ())
-            lost += [f"{it} (on {name})" for it in await _bring(admin, address, user, entries)]
+            lost += [f"{it} (on {who})" for it in await _bring(admin, address, user, entries)]
     lost = list(dict.fromkeys(lost))
     for text in lost:
         output.line(f"not had: {output.plain(text)}")
@@ -261,10 +262,10 @@ def _check(
 async def _brokers(admin: Admin) -> Recipients:
     """Return who is to be told; say who loses it. Raises NotFound without any broker."""
     told = await admin.users.recipients()
-    for name in told.without_master:
-        output.error(f"{name} {LOSES_IT}; give the command again then")
+    for text in told.lost:
+        output.error(text)
     return told
 
 
 def _code(told: Recipients) -> int:
-    return EXIT_LEFT_OUT if told.without_master else 0
+    return EXIT_LEFT_OUT if told.lost else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from roquet.admin import PolicyEntry, PolicyInfo
-from roquet.admin.users import LOSES_IT, asked, tell_all
+from roquet.admin.users import asked, tell_all
 from roquet.auth import words
 from roquet.base.errors import RoquetError, UsageError
 from roquet.console.config import Role
@@ -24,15 +24,15 @@ KINDS = ("Custom", "Default")
 
 
 async def policies(context: Context, _: Data) -> Data:
-    """List the users that brokers keep, and the entries of their policies."""
+    """List the users that brokers and name servers keep, and the entries of their policies."""
     admin = context.admin
-    masters = await admin.brokers.masters()
-    users = await each(asked(name, admin.users.list_of(at)) for name, at in masters.items())
-    found = await each(asked(name, admin.users.list_policies(at)) for name, at in masters.items())
+    keepers = await admin.users.keepers()
+    users = await each(asked(name, admin.users.list_of(at)) for name, at in keepers.items())
+    found = await each(asked(name, admin.users.list_policies(at)) for name, at in keepers.items())
     rows: list[dict[str, Any]] = []
     people: list[dict[str, Any]] = []
     off: list[str] = []
-    for name, there, entries in zip(masters, users, found, strict=True):
+    for name, there, entries in zip(keepers, users, found, strict=True):
         wrong = next((it for it in (there, entries) if isinstance(it, RoquetError)), None)
         if wrong is not None or isinstance(there, RoquetError) or isinstance(entries, RoquetError):
             off.append(str(wrong))
@@ -104,7 +104,7 @@ async def delete_policy(context: Context, given: Data) -> Done:
 
 
 def _done(text: str, told: Recipients) -> Done:
-    lost = "".join(f"; {name} {LOSES_IT}" for name in told.without_master)
+    lost = "".join(f"; {text}" for text in told.lost)
     return Done(f"{text}, {told.everywhere}{lost}", _PAGE)
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli_harness import TINY, Running, cluster_of, with_users
+from cli_harness import Running, cluster_of, with_users
 from cli_shell import Shell
+from roquet.testing.cluster import TINY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator

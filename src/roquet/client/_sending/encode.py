@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from roquet.base.arguments import a_text, table_of_texts, texts
 from roquet.base.errors import UsageError
 from roquet.client._sending.due import check_room
+from roquet.model.frozen import maker
 from roquet.model.message import Message
 from roquet.protocol import names, properties
 from roquet.protocol.messages import batch, compression
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from roquet.client._options import ProducerOptions
     from roquet.client._sending.due import Due
+
+_message = maker(Message)
 
 BATCH_MAX = batch.messages_max(20)
 """Messages of a batch that every broker takes, whatever its address."""
@@ -43,7 +46,7 @@ def compose(
     if keys != ():
         texts("keys", keys)
     table_of_texts("properties", user_properties)
-    return Message(
+    return _message(
         topic,
         _bytes(body),
         tag,
@@ -86,6 +89,9 @@ class Encoded:
     """When it is to be delivered; the broker's version decides how that is written."""
 
 
+_encoded = maker(Encoded)
+
+
 def encode_one(
     message: Message,
     message_id: str,
@@ -103,7 +109,7 @@ def encode_one(
         packed = compression.compress(body, options.compression, options.compression_level)
         if len(packed) < len(body):
             body, sys_flag = packed, options.compression.flag
-    return Encoded(message.topic, body, text, (message_id,), sys_flag, message.flag, due=due)
+    return _encoded(message.topic, body, text, (message_id,), sys_flag, message.flag, due=due)
 
 
 def encode_batches(
@@ -159,7 +165,7 @@ def batch_of(parts: Sequence[Encoded], *, waits: bool) -> Encoded:
 def _batch(topic: str, elements: list[batch.Element], ids: list[str], *, waits: bool) -> Encoded:
     head = {} if waits else {properties.WAIT: "false"}
     text = properties.write({**head, properties.UNIQ_KEY: ",".join(ids[:1])})
-    return Encoded(topic, batch.encode(elements), text, tuple(ids), is_batch=True)
+    return _encoded(topic, batch.encode(elements), text, tuple(ids), is_batch=True)
 
 
 def _check_due(message: Message, text: str) -> None:

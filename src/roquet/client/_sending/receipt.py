@@ -7,6 +7,7 @@ import enum
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import OutcomeUnknown
+from roquet.model.frozen import maker
 from roquet.model.queue import MessageQueue
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.header import HeaderError
@@ -63,6 +64,9 @@ class SendReceipt:
         return self.status is SendStatus.OK
 
 
+_receipt = maker(SendReceipt)
+
+
 def receipts_of(answer: Command, encoded: Encoded, queue: MessageQueue) -> list[SendReceipt]:
     """Read the answer to a send: a receipt for each message. Raises Refused, OutcomeUnknown."""
     status = STATUS_OF_CODE.get(answer.code)
@@ -75,7 +79,7 @@ def receipts_of(answer: Command, encoded: Encoded, queue: MessageQueue) -> list[
     placed = MessageQueue(queue.topic, queue.broker_name, header.queue_id)
     offset_ids = header.msg_id.split(",")
     return [
-        SendReceipt(
+        _receipt(
             status=status,
             message_id=message_id,
             offset_id=offset_ids[index] if index < len(offset_ids) else header.msg_id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from roquet.model.frozen import maker
 from roquet.model.message import StoredMessage
 from roquet.protocol import hosts, properties
 from roquet.protocol.messages import compression, message_id
@@ -21,6 +22,7 @@ _MAGIC_V1 = 0xDAA320A7
 _HEAD = struct.Struct(">IiiiqqIq")
 _TAIL = struct.Struct(">iqi")
 _TOPIC_BYTES_MAX = 127
+_stored = maker(StoredMessage)
 
 
 def message_of(
@@ -29,7 +31,7 @@ def message_of(
     """Make the message of a record; the body is decompressed. Raises CompressionError."""
     size, crc, queue_id, flag, queue_offset, physical, sys_flag, born, born_host = record[:9]
     stored, store_host, reconsumed, prepared, body, topic, raw_properties, _magic = record[9:]
-    return StoredMessage(
+    return _stored(
         topic=topic,
         body=compression.body_of(body, sys_flag, body_size_max),
         properties=properties.read(raw_properties),

@@ -10,6 +10,9 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# Asserts of shared stories say their values, as those of test files do.
+pytest.register_assert_rewrite("grpc_stories", "grpc_light_stories")
+
 
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:

@@ -53,6 +53,7 @@ PARTS = {
     "auth": "Users and policies",
     "address_server": "Address server",
     "slow_groups": "Slow groups",
+    "families": "Families of metrics",
 }
 
 

@@ -86,7 +86,6 @@ PLANNED: Mapping[str, tuple[str, ...]] = {
     "compacted topics": ("compaction*", "enableCompaction", "maxOffsetMapSize"),
     "batch consume queues": ("mapperFileSizeBatchConsumeQueue", "searchBcqByCacheEnable"),
     "flow control of cold reads": ("*[cC]old*", "dataReadAheadEnable"),
-    "switches of single families of metrics": ("enable*Metrics",),
     "offsets of broadcast groups at the broker": ("*[bB]roadcastOffset*", "broadcast*"),
     "static topics": ("forwardTimeout",),
 }
@@ -264,6 +263,7 @@ EXACTLY: Mapping[str, str] = {
 
 AT_START: Mapping[str, tuple[str, ...]] = {
     "Java reads it at the start as well": (
+        "enable*Metrics",
         "acl*",
         "auth*",
         "initAuthenticationUser",

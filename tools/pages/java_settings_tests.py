@@ -293,6 +293,18 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "transactionCheckInterval",
         ),
     },
+    "test_metric_switches.py": {
+        "test_a_family_that_is_switched_off_is_not_shown_and_the_others_are": (
+            "enableConnectionMetrics",
+            "enableLagAndDlqMetrics",
+            "enableMessageStoreMetrics",
+            "enablePopMetrics",
+            "enableRemotingMetrics",
+            "enableRequestMetrics",
+            "enableStatsMetrics",
+            "enableTransactionMetrics",
+        ),
+    },
     "test_namesrv_capacities.py": {
         "test_lane_of_a_name_server_runs_and_keeps_what_its_settings_allow": (
             "clientRequestThreadPoolNums",

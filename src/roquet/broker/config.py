@@ -20,6 +20,7 @@ from roquet.broker.clients.lock_votes import LockConfig
 from roquet.broker.light.rules import LightTopicConfig
 from roquet.broker.messages.broker_properties import SendConfig
 from roquet.broker.messages.schedule import ScheduleConfig
+from roquet.broker.metrics.families import FamiliesConfig
 from roquet.broker.metrics.watch import SlowGroupConfig
 from roquet.broker.network.fast_fail import FastFailConfig
 from roquet.broker.network.registration import RegistrationConfig
@@ -316,6 +317,7 @@ class BrokerConfig:
     server: ListenConfig = dataclasses.field(default_factory=ListenConfig)
     outgoing: OutgoingConfig = dataclasses.field(default_factory=OutgoingConfig)
     exporter: ExporterConfig = dataclasses.field(default_factory=ExporterConfig)
+    families: FamiliesConfig = dataclasses.field(default_factory=FamiliesConfig)
     """How metrics leave the process."""
     registration: RegistrationConfig = dataclasses.field(default_factory=RegistrationConfig)
     topics: TopicTableConfig = dataclasses.field(default_factory=TopicTableConfig)

@@ -23,6 +23,7 @@ from roquet.service.slices import in_turns, write_body
 if TYPE_CHECKING:
     from collections.abc import (
         Awaitable,
+        Container,
         Generator,
         Iterable,
         Iterator,
@@ -62,19 +63,26 @@ class Metrics:
         node: Mapping[str, str] | None = None,
         more: Mapping[str, str] | None = None,
         rows_max: int = FAMILY_ROWS_MAX,
+        off: Container[str] = (),
     ) -> None:
         """Begin with none.
 
         `node` are labels that every number of RocketMQ's carries, `more` those that every number
-        does. A name has at most `rows_max` rows.
+        does. A name has at most `rows_max` rows. Names of RocketMQ's in `off`, without their
+        prefix, are not shown.
         """
         self._collectors: dict[str, Collector] = {}
         self._more = dict(more or {})
         self._node = {**dict(node or {}), **self._more}
         self._rows_max = rows_max
+        self._off = off
         self._left_out: dict[str, float] = {}
         self._before: list[Callable[[], Awaitable[None]]] = []
         self._gathering = asyncio.Lock()
+
+    def shows(self, name: str) -> bool:
+        """Return whether a name of RocketMQ's, without its prefix, is shown."""
+        return name not in self._off
 
     def before(self, refresh: Callable[[], Awaitable[None]]) -> None:
         """Have `refresh` awaited before numbers are gathered: it may take its time in slices."""
@@ -251,7 +259,8 @@ class Metrics:
     def _add(self, name: str, collector: Collector) -> None:
         if name in self._collectors:
             raise ValueError(f"two numbers are called {name}")
-        self._collectors[name] = collector
+        if self.shows(name.removeprefix("rocketmq_")):
+            self._collectors[name] = collector
 
 
 class Collector(Protocol):

@@ -56,6 +56,7 @@ _PROCESSORS = {
 _MODES = {ConsumeType.ACTIVELY: "pull", ConsumeType.PASSIVELY: "push", ConsumeType.POP: "pop"}
 _OF_GROUP = ("consumer_group", "topic", "is_retry", "is_system")
 _OF_STORE = ("storage_type", "storage_medium")
+_LAG = "consumer_lag_messages"
 _LOCAL = ("local", "disk")
 
 
@@ -111,7 +112,8 @@ class Figures:
         consumer_labels = ("consumer_group", *labels, "consume_mode", "is_system")
         metrics.standard("consumer_connections", "Consumers here", consumer_labels, self._consumers)
         self._watch_progress(metrics)
-        metrics.before(self.refresh)
+        if metrics.shows(_LAG):
+            metrics.before(self.refresh)
         self._watch_store(metrics)
 
     def type_of(self, topic: str) -> str:
@@ -123,7 +125,7 @@ class Figures:
 
     def _watch_progress(self, metrics: Metrics) -> None:
         figures: tuple[tuple[str, str, Callable[[Progress], int]], ...] = (
-            ("consumer_lag_messages", "Messages not committed", lambda it: it.lag),
+            (_LAG, "Messages not committed", lambda it: it.lag),
             ("consumer_inflight_messages", "Pulled, not committed", lambda it: it.in_flight),
             ("consumer_ready_messages", "Messages not pulled", lambda it: it.lag - it.in_flight),
             (

@@ -107,7 +107,8 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
     node = {"cluster": rules.cluster, "node_type": "broker", "node_id": rules.name}
     if config.exporter.in_delta and config.server.metrics in {OTLP, LOG}:
         node["aggregation"] = "delta"
-    metrics = Metrics(node, pairs(config.exporter.labels), config.exporter.rows_max)
+    shown = config.exporter
+    metrics = Metrics(node, pairs(shown.labels), shown.rows_max, config.families.off())
     lanes = Lanes(lane_configs(config.server, config.fast_fail), clock)
     metrics.watch_lanes(lanes)
     stats = BrokerStats(

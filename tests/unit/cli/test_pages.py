@@ -118,6 +118,7 @@ RUN_BY = {
     "docs/guide/python-client.md": "tests/unit/cli/test_reader_blocks.py",
     "docs/guide/pop.md": "tests/unit/cli/test_reader_blocks.py",
     "docs/guide/first-steps.md": "tests/unit/cli/test_reader_blocks.py",
+    "docs/guide/capacity.md": "tests/unit/cli/test_new_brokers.py",
     "docs/guide/backup.md": "tests/unit/cli/test_backup_guide.py",
     "docs/guide/console.md": "tests/unit/cli/test_console_command.py",
     "docs/guide/migration.md": "tests/interop/test_migration_guide.py",

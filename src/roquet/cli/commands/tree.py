@@ -61,6 +61,11 @@ _ORDER = argument(
     "--order", action=argparse.BooleanOptionalAction, help="its messages are consumed in order"
 )
 
+_NEW = """\
+Write property files for several brokers of this machine: a broker has one event loop,
+so more cores carry more brokers. Each has ports, a folder and a name of its own; a file
+that is there is never changed."""
+
 _ALTER = """\
 Change what is given of a topic on every master that has it. Messages of
 queues that are taken away cannot be read until the queues come back: the command
@@ -232,6 +237,25 @@ BROKERS = (
         "change settings of a running broker",
         "brokers:set_config",
         (_BROKER, argument("change", metavar="KEY=VALUE", nargs="+")),
+        prints=False,
+    ),
+    Row(
+        ("broker", "new"),
+        "write property files for several brokers of this machine",
+        "upkeep.new_brokers:new",
+        (
+            argument("folder", metavar="FOLDER", help="where they go, as broker-1.conf ..."),
+            argument("-c", "--count", type=count, required=True, help="so many brokers"),
+            argument("-n", "--namesrv", required=True, metavar="HOST:PORT", help="name servers"),
+            argument("--store", required=True, help="above the brokers' stores"),
+            argument("--ip", help="the address that clients are told (brokerIP1)"),
+            argument("--name", help="brokers are called NAME-1, NAME-2 (this host's name)"),
+            argument("--cluster", default="DefaultCluster", help="(%(default)s)"),
+            argument("--port", type=count, default=10911, help="of the first (%(default)s)"),
+            argument("--first", type=count, default=1, help="number of the first (%(default)s)"),
+        ),
+        about=_NEW,
+        given="nothing",
         prints=False,
     ),
     Row(

@@ -37,7 +37,7 @@ from roquet.protocol.light import light_topics
 from roquet.proxy.app import build_cluster
 from roquet.proxy.brokers.api import Subscriber
 from roquet.proxy.cluster.config import ClusterConfig
-from roquet.proxy.cluster.lights import Members
+from roquet.proxy.cluster.lights import ClusterLights, Members
 from roquet.proxy.rules.codes import Code
 from roquet.proxy.rules.limits import ProxyLimits
 from roquet.testing.cluster import cluster
@@ -357,6 +357,25 @@ def test_user_needs_the_parent_and_the_group_for_each_step(tmp_path: Path) -> No
                     request.invisible_duration.FromMilliseconds(20_000)
                 assert (await clerk.call(method, request)).status.code == Code.UNAUTHORIZED
                 assert (await ann.call(method, request)).status.code == Code.OK
+
+    asyncio.run(main())
+
+
+def test_refused_settings_end_no_subscription_of_the_client_whose_id_they_have(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with guarded(tmp_path) as (it, ann):
+            await joined(ann, *OF_BOTH)
+            clerk = it.client(CLERK, ann.client_id)
+            assert await clerk.show(consumer(GROUP, LITE_PUSH, PARENT)) is not None
+            light = it.built.front._brokers.light
+            assert isinstance(light, ClusterLights)
+            assert not light._leaving
+            known = (ann.client_id, GROUP)
+            assert all(_subscriptions(one).get(known) for one in it.behind.brokers)
+            await sent(ann, "n0", b"x")
+            assert shown(await got(ann, 1)) == [("n0", b"x", 1)]
 
     asyncio.run(main())
 

@@ -167,10 +167,11 @@ class Sessions:
         return self._known.get((context.access_key, context.client_id))
 
     def find(self, context: Context) -> Session | None:
-        """Return the client that calls, None when it has shown no settings."""
+        """Return the client that calls, None when it has shown no settings that were taken."""
         session = self.known(context)
-        if session is not None:
-            session.seen_ms = self._brokers.clock.steady_ms()
+        if session is None or not session.kind:
+            return None
+        session.seen_ms = self._brokers.clock.steady_ms()
         return session
 
     # --- telemetry -------------------------------------------------------------------------------
@@ -188,19 +189,18 @@ class Sessions:
         if settings.WhichOneof("pub_sub") is None:
             text = "there is no publishing or subscription data in settings"
             raise Rejected(Code.BAD_REQUEST, text)
-        known = self.known(context)
-        before = None if known is None else known.shape
+        shape = _shape(settings)
         session = self._shown(context, settings)
         session.stream = stream
         try:
-            await self._register(session, context)
+            await self._register(session, shape, context)
         except (Rejected, Refusal):
             # Settings that are refused take no place, nor memory.
-            if before is None:
+            if not session.kind:
                 self.forget(session)
-            else:
-                session.shape = before
             raise
+        # Not before: what ends with a session may be nobody's but the client's own.
+        session.shape = shape
         answer = pb.TelemetryCommand()
         answer.status.code, answer.status.message = Code.OK, "OK"
         answer.settings.CopyFrom(settings)
@@ -209,8 +209,9 @@ class Sessions:
 
     def left(self, context: Context, stream: Stream) -> None:
         """Note that a telemetry stream has ended."""
-        session = self.find(context)
+        session = self.known(context)
         if session is not None and session.stream is stream:
+            session.seen_ms = self._brokers.clock.steady_ms()
             session.stream = None
             self._stream_ended(session)
 
@@ -219,8 +220,7 @@ class Sessions:
             listener(session)
 
     def _shown(self, context: Context, settings: Any) -> Session:
-        """Return the session of a client, made anew or changed by its settings."""
-        shape = _shape(settings)
+        """Return the session of a client; one that is made anew has no shape yet."""
         key = context.access_key, context.client_id
         session = self._known.get(key)
         if session is None:
@@ -243,23 +243,21 @@ class Sessions:
             )
         session.seen_ms = self._brokers.clock.steady_ms()
         session.address = context.remote
-        session.shape = shape
         session.request_timeout_ms = int(settings.request_timeout.seconds) * 1000
         return session
 
-    async def _register(self, session: Session, context: Context) -> None:
+    async def _register(self, session: Session, shape: _Shape, context: Context) -> None:
         """Put a client into its groups. A producer's group is called like its topic."""
-        consumers = () if session.consumer is None else (session.consumer,)
-        for topic in session.topics:
+        kind, group_name, topics, consumer = shape
+        for topic in topics:
             await self._routes.topic(context, topic)
-        group = await self._routes.group(context, session.group) if consumers else None
-        if session.kind == LITE_PUSH:
+        group = None if consumer is None else await self._routes.group(context, group_name)
+        if kind == LITE_PUSH and consumer is not None:
             light_of(self._brokers)
-            for topic in session.consumed:
-                check_bound(group, topic, session.group)
-        data = HeartbeatData(
-            client_id=session.client_id, producers=session.topics, consumers=consumers
-        )
+            for entry in consumer.subscriptions:
+                check_bound(group, entry.topic, group_name)
+        consumers = () if consumer is None else (consumer,)
+        data = HeartbeatData(client_id=session.client_id, producers=topics, consumers=consumers)
         client = Client(
             peer=session,
             client_id=session.client_id,
@@ -302,7 +300,7 @@ class Sessions:
         if session.kind in CONSUMERS:
             check_group(request.group.name)
         session.address = context.remote
-        await self._register(session, context)
+        await self._register(session, session.shape, context)
         return pb.HeartbeatResponse()
 
     async def terminate(self, context: Context, request: Any) -> Any:

@@ -280,11 +280,11 @@ def test_settings_that_are_refused_leave_no_client(tmp_path: Path) -> None:
 
 def test_clients_of_one_account_leave_room_for_others(tmp_path: Path) -> None:
     async def tell(writer: Calls, reader: Calls, stranger: Calls) -> None:
-        # Whoever may call at all may show itself as a producer of a topic that there is.
+        # Whoever may call at all may show itself as a producer of no topic.
         ended = []
         for number in range(4):
             who = dataclasses.replace(stranger, client_id=f"client-{number}")
-            ended.append(await who.show(producer("Normal")))
+            ended.append(await who.show(producer()))
         assert ended[:2] == [None, None]
         for end in ended[2:]:
             assert end is not None
@@ -298,6 +298,6 @@ def test_clients_of_one_account_leave_room_for_others(tmp_path: Path) -> None:
         known = dataclasses.replace(stranger, client_id="client-0")
         end = pb.NotifyClientTerminationRequest()
         assert (await known.call("NotifyClientTermination", end)).status.code == Code.OK
-        return await dataclasses.replace(stranger, client_id="client-3").show(producer("Normal"))
+        return await dataclasses.replace(stranger, client_id="client-3").show(producer())
 
     run(tmp_path, tell, ProxyLimits(port=0, account_clients_max=2))

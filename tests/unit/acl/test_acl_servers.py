@@ -543,25 +543,26 @@ async def test_request_that_waits_is_judged_again_when_a_message_comes(
         "deleted": Command(51, {"accessKey": "made-by-tool"}),
         "another secret": Command(50, {**made, "secretKey": f"{CANARY}-another"}),
     }
-    pop = {
-        "consumerGroup": "readers",
-        "topic": "orders",
-        "queueId": "0",
-        "maxMsgNums": "1",
-        "invisibleTime": "60000",
-        "pollTime": "60000",
-        "bornTime": str(SystemClock().now_ms()),
-        "initMode": "1",
-        "order": "false",
-    }
     pull = pull_command("orders", 1, sysFlag="6", suspendTimeoutMillis="60000")
     async with guarded(tmp_path, timerWheelEnable="true") as it:
         assert (await it.call(Command(50, {**made, "groupPerms": "readers=SUB"}), ADMIN)).code == 0
         assert (await it.call(send_command("orders", b"x"), ADMIN)).code == 0
         await it.stored(1)
+        # Made here: a pop that was born long before it arrives is refused (210).
+        pop = {
+            "consumerGroup": "readers",
+            "topic": "orders",
+            "queueId": "0",
+            "maxMsgNums": "1",
+            "invisibleTime": "60000",
+            "pollTime": "60000",
+            "bornTime": str(SystemClock().now_ms()),
+            "initMode": "1",
+            "order": "false",
+        }
         # The group begins at the end of the topic: nothing is there for the pops that wait.
         first = Command(RequestCode.POP_MESSAGE, {**pop, "pollTime": "0"})
-        await it.call(first, fresh)
+        assert (await it.call(first, fresh)).code != 210
         waiting = [
             asyncio.create_task(it.call(command, fresh))
             for command in (

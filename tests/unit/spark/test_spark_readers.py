@@ -162,6 +162,7 @@ async def test_a_write_says_whose_keys_a_second_try_makes_again(  # noqa: PLR091
             return writer.write(iter([pa.RecordBatch.from_pydict(values)]))
 
         written = [await asyncio.to_thread(task_writes) for _ in range(2)]
+        await asyncio.to_thread(until_shown, it.name_servers, 600)
         found = bodies_of(await asyncio.to_thread(read, it.name_servers, columns="body"))
     with caplog.at_level(logging.INFO, "roquet.spark.sink.write"):
         # Spark gives None for a task that it does not know the end of.

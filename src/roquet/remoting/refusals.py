@@ -56,6 +56,7 @@ _HINTS: tuple[tuple[re.Pattern[str], str], ...] = (
 _NEVER_HEAL = frozenset(
     {
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        ResponseCode.VERSION_NOT_SUPPORTED,
         ResponseCode.TOPIC_NOT_EXIST,
         ResponseCode.SUBSCRIPTION_PARSE_FAILED,
         ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

@@ -51,13 +51,14 @@ class ProducerQuestions:
             msg_id=unique_key,
             transaction_id=unique_key,
             offset_msg_id=offset_id(half.store_host, half.physical_offset),
+            broker_name=self._broker_name,
         )
         topic, queue_id = drafts.real_place(properties) or (drafts.HALF_TOPIC, drafts.QUEUE_ID)
         if len(topic) > names.TOPIC_LENGTH_MAX:
             topic = drafts.HALF_TOPIC
         question = Command(
             RequestCode.CHECK_TRANSACTION_STATE,
-            ext={**header.encode(), "bname": self._broker_name},
+            ext=header.encode(),
             body=encode_record(half._replace(topic=topic, queue_id=queue_id)),
             flag=FLAG_ONE_WAY,
             language="JAVA",

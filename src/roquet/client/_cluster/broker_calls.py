@@ -117,7 +117,7 @@ class BrokerCalls:
             sub_version=pull.subscription.version,
             expression_type=str(pull.subscription.expression_type),
         )
-        command = request(RequestCode.PULL_MESSAGE, header)
+        command = request(RequestCode.PULL_MESSAGE, header, broker=queue.broker_name)
         answer = await session.client.call(address, command, pull.timeout_s)
         if answer.code not in PULL_STATUSES:
             raise refused(answer.code, answer.remark)
@@ -163,7 +163,7 @@ class BrokerCalls:
         try:
             answer = await self._session.ask(
                 self._session.reader(queue.broker_name),
-                request(RequestCode.QUERY_CONSUMER_OFFSET, header),
+                request(RequestCode.QUERY_CONSUMER_OFFSET, header, broker=queue.broker_name),
             )
         except Refused as error:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
@@ -181,7 +181,7 @@ class BrokerCalls:
             queue_id=queue.queue_id,
             commit_offset=offset,
         )
-        command = request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+        command = request(RequestCode.UPDATE_CONSUMER_OFFSET, header, broker=queue.broker_name)
         address = self._session.master(queue.broker_name)
         if wait:
             await self._session.ask(address, command)
@@ -192,7 +192,8 @@ class BrokerCalls:
         """Return the offset after the last message."""
         header = GetMaxOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
         answer = await self._session.ask(
-            self._session.reader(queue.broker_name), request(RequestCode.GET_MAX_OFFSET, header)
+            self._session.reader(queue.broker_name),
+            request(RequestCode.GET_MAX_OFFSET, header, broker=queue.broker_name),
         )
         return GetMaxOffsetResponse.decode(answer.ext).offset
 
@@ -200,7 +201,8 @@ class BrokerCalls:
         """Return the first offset still there."""
         header = GetMinOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
         answer = await self._session.ask(
-            self._session.reader(queue.broker_name), request(RequestCode.GET_MIN_OFFSET, header)
+            self._session.reader(queue.broker_name),
+            request(RequestCode.GET_MIN_OFFSET, header, broker=queue.broker_name),
         )
         return GetMinOffsetResponse.decode(answer.ext).offset
 
@@ -211,7 +213,7 @@ class BrokerCalls:
         )
         answer = await self._session.ask(
             self._session.reader(queue.broker_name),
-            request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header),
+            request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header, broker=queue.broker_name),
         )
         return SearchOffsetResponse.decode(answer.ext).offset
 
@@ -220,7 +222,7 @@ class BrokerCalls:
         header = GetConsumerListByGroupRequest(consumer_group=group)
         answer = await self._session.ask(
             self._session.reader(broker_name),
-            request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header),
+            request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header, broker=broker_name),
         )
         try:
             return clients.decode_consumer_ids(answer.body)
@@ -234,7 +236,7 @@ class BrokerCalls:
         body = self._lock_body(group, queues)
         answer = await self._session.ask(
             self._session.master(broker_name),
-            request(RequestCode.LOCK_BATCH_MQ, LockBatchMqRequest(), body),
+            request(RequestCode.LOCK_BATCH_MQ, LockBatchMqRequest(), body, broker=broker_name),
             LOCK_TIMEOUT_S,
         )
         try:
@@ -245,7 +247,9 @@ class BrokerCalls:
     async def unlock(self, group: str, broker_name: str, queues: Iterable[MessageQueue]) -> None:
         """Give locks back, one-way."""
         body = self._lock_body(group, queues)
-        command = request(RequestCode.UNLOCK_BATCH_MQ, LockBatchMqRequest(), body)
+        command = request(
+            RequestCode.UNLOCK_BATCH_MQ, LockBatchMqRequest(), body, broker=broker_name
+        )
         await self._session.tell(self._session.master(broker_name), command)
 
     async def send_back(
@@ -263,7 +267,7 @@ class BrokerCalls:
         )
         await self._session.ask(
             self._session.master(message.broker_name),
-            request(RequestCode.CONSUMER_SEND_MSG_BACK, header),
+            request(RequestCode.CONSUMER_SEND_MSG_BACK, header, broker=message.broker_name),
             SEND_BACK_TIMEOUT_S,
         )
 

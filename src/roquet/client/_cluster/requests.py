@@ -17,10 +17,17 @@ DEFAULT_TIMEOUT_S = 3.0
 
 
 def request(
-    code: RequestCode, header: Header | None = None, body: bytes = b"", *, short: bool = False
+    code: RequestCode,
+    header: Header | None = None,
+    body: bytes = b"",
+    *,
+    short: bool = False,
+    broker: str = "",
 ) -> Command:
-    """Make a request."""
+    """Make a request; `broker` names the one it is for, which a proxy has to know (`bname`)."""
     ext = None if header is None else header.encode(short=short)
+    if broker:
+        ext = {**(ext or {}), "bname": broker}
     return Command(code=int(code), ext=ext, body=body)
 
 

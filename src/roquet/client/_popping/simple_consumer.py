@@ -146,7 +146,8 @@ class SimpleConsumer:
             extra_info=handle.encode(),
             offset=handle.queue_offset,
         )
-        await self._ask(popped, request(RequestCode.ACK_MESSAGE, header))
+        command = request(RequestCode.ACK_MESSAGE, header, broker=handle.broker_name)
+        await self._ask(popped, command)
 
     async def change_invisible(self, popped: Popped, invisible_s: float) -> Popped:
         """Have a message stay invisible for `invisible_s` from now on; return its new delivery.
@@ -164,7 +165,8 @@ class SimpleConsumer:
             offset=handle.queue_offset,
             invisible_time=int(invisible_s * 1000),
         )
-        answer = await self._ask(popped, request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header))
+        code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
+        answer = await self._ask(popped, request(code, header, broker=handle.broker_name))
         try:
             now = ChangeInvisibleTimeResponse.decode(answer.ext)
         except HeaderError as error:
@@ -251,7 +253,7 @@ class SimpleConsumer:
             exp=subscription.expression,
         )
         address = session.master(broker)
-        command = request(RequestCode.POP_MESSAGE, header)
+        command = request(RequestCode.POP_MESSAGE, header, broker=broker)
         answer = await session.client.call(address, command, poll_s + _ANSWER_S)
         if answer.code in _NOTHING:
             return []

@@ -178,7 +178,7 @@ class Producer:
             producer_group=self.group, topic=handle.topic, recall_handle=text
         )
         address = self._session.master(handle.broker_name)
-        command = make_request(RequestCode.RECALL_MESSAGE, header)
+        command = make_request(RequestCode.RECALL_MESSAGE, header, broker=handle.broker_name)
         try:
             await self._session.ask(address, command, timeout_s)
         except Refused:

@@ -62,6 +62,8 @@ class _Half:
     message_id: str
     log_offset: int
     half_offset: int
+    broker: str
+    """Which has it; empty where only its address is known, that of a broker which asked."""
     own: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     """Its properties, for the trace; none where only its place is known."""
 
@@ -185,10 +187,11 @@ class TransactionProducer(Producer):
         (receipt,) = await self._deliver(encoded, chooser, timeout_s)
         _, log_offset = message_id.parse_offset_id(receipt.offset_id)
         own = {} if self._session.tracer is None else read_properties(encoded.properties)
-        half = _Half(encoded.topic, unique, log_offset, receipt.queue_offset, own)
+        broker = receipt.queue.broker_name
+        half = _Half(encoded.topic, unique, log_offset, receipt.queue_offset, broker, own)
 
         async def end(state: TransactionState) -> None:
-            address = self._session.master(receipt.queue.broker_name)
+            address = self._session.master(broker)
             await self._session.ask(address, self._end_command(state, half))
             self._trace(state, half, address)
 
@@ -232,7 +235,7 @@ class TransactionProducer(Producer):
         await self.queues(topic)
         # Brokers take an end from a member of the group alone.
         await self._session.beat_new()
-        half = _Half(topic, message_id, log_offset, half_offset)
+        half = _Half(topic, message_id, log_offset, half_offset, broker_name)
         address = self._session.master(broker_name)
         await self._session.ask(address, self._end_command(state, half))
         self._trace(state, half, address)
@@ -253,6 +256,7 @@ class TransactionProducer(Producer):
             header.msg_id or message.msg_id,
             header.commit_log_offset,
             header.tran_state_table_offset,
+            header.broker_name or "",
             message.properties,
         )
         try:
@@ -290,7 +294,7 @@ class TransactionProducer(Producer):
             msg_id=half.message_id,
             transaction_id=half.message_id,
         )
-        return request(RequestCode.END_TRANSACTION, header)
+        return request(RequestCode.END_TRANSACTION, header, broker=half.broker)
 
 
 _TIMERS = properties.TIMER_DELAYS

@@ -43,6 +43,7 @@ class CheckTransactionStateRequest(Header):
     msg_id: str | None = wire("msgId", "str", default=None)
     transaction_id: str | None = wire("transactionId", "str", default=None)
     offset_msg_id: str | None = wire("offsetMsgId", "str", default=None)
+    broker_name: str | None = wire("bname", "str", default=None)
 
 
 class NotifyConsumerIdsChangedRequest(Header):

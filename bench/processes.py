@@ -98,7 +98,7 @@ class Broker:
                 raise TimeoutError(f"{self.kind} did not dispatch within {limit_s} s")
             time.sleep(0.05)
 
-    def create_topic(self, topic: str, queues: int = 4) -> None:
+    def create_topic(self, topic: str, queues: int = 4, attributes: str | None = None) -> None:
         """Create or update a topic."""
         header = CreateTopicRequest(
             topic=topic,
@@ -109,6 +109,7 @@ class Broker:
             topic_filter_type="SINGLE_TAG",
             topic_sys_flag=0,
             order=False,
+            attributes=attributes,
         )
         with self.connect() as connection:
             reply = connection.call(

@@ -14,6 +14,9 @@ client is made of sockets and structs, and so is the reader of records. What is 
 * a place in a light topic is one message's for ever, and places are in the order of the sends;
 * one that was acknowledged comes again over a restart alone, with a message before it that was
   not: what is acknowledged behind that one is known in memory. Counted.
+
+Threads of a busy machine note late what they read, so each note carries its own time: the run of
+the broker in which an acknowledgement was sent, and the broker's time of a pop.
 """
 
 from __future__ import annotations
@@ -70,6 +73,7 @@ class Taken(NamedTuple):
     offset: int
     body: str
     handle: str
+    pop_ms: int
     due_ms: int
     """When its invisible time is over: an acknowledgement that comes later settles nothing."""
 
@@ -81,7 +85,9 @@ class _Place:
     body: str
     ack_sent: bool = False
     acked_at: int | None = None
-    """How many restarts there had been when one was answered SUCCESS in time."""
+    """How many restarts there had been when one was sent that was answered SUCCESS in time."""
+    acked_ms: int = 0
+    """When its answer had been read: a pop before that time may have been answered before it."""
 
 
 class Account:
@@ -110,15 +116,20 @@ class Account:
             for light, offsets in by_light.items():
                 self._judge_order(light, offsets)
 
-    def acks(self, one: Taken) -> None:
-        """Note that an acknowledgement is about to be sent."""
+    def acks(self, one: Taken) -> int:
+        """Note that an acknowledgement is about to be sent; return the run of the broker."""
         with self._lock:
             self._places[one.light][one.offset].ack_sent = True
+            return self.restarts
 
-    def acked(self, one: Taken) -> None:
-        """Note that one was answered SUCCESS in time."""
+    def acked(self, one: Taken, run: int, at_ms: int) -> None:
+        """Note that one that was sent in a run was answered SUCCESS in time, at `at_ms`.
+
+        The broker may be gone by now: what a thread read of its last answers comes late.
+        """
         with self._lock:
-            self._places[one.light][one.offset].acked_at = self.restarts
+            place = self._places[one.light][one.offset]
+            place.acked_at, place.acked_ms = run, at_ms
 
     def ended(self, *, is_killed: bool) -> None:
         """Note that the broker is gone, and with it what it had in memory."""
@@ -165,7 +176,7 @@ class Account:
             self.problems.append(
                 f"place {one.offset} of {one.light} was {place.body}, and is {one.body}"
             )
-        if place.acked_at is None:
+        if place.acked_at is None or one.pop_ms < place.acked_ms:
             self.redelivered += 1
         elif place.acked_at < self.restarts:
             self.duplicates += 1
@@ -289,11 +300,12 @@ class Popper(threading.Thread):
             "offset": str(one.offset),
             "liteTopic": one.light,
         }
-        self._account.acks(one)
+        run = self._account.acks(one)
         answer = client.call(ACK, ext)
+        at_ms = now_ms()
         if answer.code == 0:
-            if now_ms() < one.due_ms:
-                self._account.acked(one)
+            if at_ms < one.due_ms:
+                self._account.acked(one, run, at_ms)
         else:
             self._account.refused[f"ack {answer.code} {answer.remark[:100]}"] += 1
 
@@ -302,7 +314,8 @@ def read(answer: Frame) -> list[Taken]:
     """Return the messages of an answer."""
     ext, data, at = answer.ext, answer.body, 0
     found: list[Taken] = []
-    due_ms = int(ext["popTime"]) + int(ext["invisibleTime"]) if data else 0
+    pop_ms = int(ext["popTime"]) if data else 0
+    due_ms = pop_ms + int(ext["invisibleTime"]) if data else 0
     while at < len(data):
         size, magic = struct.unpack_from(">Ii", data, at)
         assert magic == MAGIC, f"no record at {at}"
@@ -314,7 +327,7 @@ def read(answer: Frame) -> list[Taken]:
         offset = int(said["INNER_MULTI_QUEUE_OFFSET"])
         fields = [ext["popTime"], ext["invisibleTime"], ext["reviveQid"], "0", "crash-broker", "0"]
         handle = " ".join([str(offset), *fields, str(offset)])
-        found.append(Taken(light, offset, body, handle, due_ms))
+        found.append(Taken(light, offset, body, handle, pop_ms, due_ms))
         at += size
     return found
 

@@ -33,15 +33,14 @@ def account(*stored: str) -> Account:
     return made
 
 
-def taken(body: str, offset: int) -> Taken:
-    return Taken(body.partition(":")[0], offset, body, "handle", 0)
+def taken(body: str, offset: int, pop_ms: int = 0) -> Taken:
+    return Taken(body.partition(":")[0], offset, body, "handle", pop_ms, pop_ms + 1_000)
 
 
 def settle(it: Account, *given: Taken) -> None:
     it.popped(list(given))
     for one in given:
-        it.acks(one)
-        it.acked(one)
+        it.acked(one, it.acks(one), one.pop_ms)
 
 
 def test_account_of_light_topics_takes_what_is_right() -> None:
@@ -49,8 +48,7 @@ def test_account_of_light_topics_takes_what_is_right() -> None:
     it.sent["a:9"] = False
     first, second, other, last = taken("a:1", 0), taken("a:2", 1), taken("b:3", 0), taken("a:4", 2)
     it.popped([first, second, other])
-    it.acks(second)
-    it.acked(second)
+    it.acked(second, it.acks(second), 0)
     # The first one was not acknowledged: it comes again, by itself.
     settle(it, first, other)
     it.ended(is_killed=True)
@@ -88,3 +86,28 @@ def test_account_of_light_topics_notices_what_the_end_shows() -> None:
         "lost: a:4",
         "not in the order of the sends: a [2, 1]",
     ]
+
+
+def test_account_of_light_topics_takes_an_answer_noted_after_the_kill_as_of_before() -> None:
+    it = account("a:1")
+    one = taken("a:1", 0)
+    it.popped([one])
+    run = it.acks(one)
+    it.ended(is_killed=True)
+    it.acked(one, run, 5)
+    it.popped([taken("a:1", 0, 10)])
+    assert (it.problems, it.duplicates) == ([], 1)
+    it.acked(one, it.acks(one), 11)
+    it.popped([taken("a:1", 0, 12)])
+    assert it.problems == ["acknowledged, and came again: a 0"]
+
+
+def test_account_of_light_topics_takes_a_pop_noted_after_a_later_one_as_earlier() -> None:
+    it = account("a:1")
+    earlier, later = taken("a:1", 0, 10), taken("a:1", 0, 1_010)
+    it.popped([later])
+    it.acked(later, it.acks(later), 1_020)
+    it.popped([earlier])
+    assert (it.problems, it.redelivered) == ([], 1)
+    it.popped([taken("a:1", 0, 2_020)])
+    assert it.problems == ["acknowledged, and came again: a 0"]

@@ -31,8 +31,10 @@ __all__ = [
     "is_object",
     "items",
     "java",
+    "java_pieces",
     "parts",
     "pretty",
+    "pretty_pieces",
     "quoted",
     "read",
     "read_keyed",
@@ -53,6 +55,11 @@ ITEM_SIZE_MAX = 64 * 1024
 
 SORTED_MAX = 4_096
 """Rows of a table that are sorted: sorting more keeps the interpreter from other threads."""
+
+PIECE_SIZE = 32 * 1024
+"""Characters of a piece of a long text: some 0.5 ms of work."""
+ITEMS_AT_ONCE = 1_024
+"""Texts of a list that are written at once."""
 
 REQUEST_SIZE_MAX = 64 * 1024
 """Bytes that it takes of a request that is read beside an event loop: clients send strict JSON."""
@@ -233,6 +240,40 @@ def pretty(value: Any) -> bytes:
     return "".join(parts).encode()
 
 
+def pretty_pieces(value: Mapping[str, Any]) -> Iterator[bytes]:
+    """Yield what `pretty` writes of an object, some PIECE_SIZE bytes at a time.
+
+    So tables of many rows (`Made`) can be written with others having their turn between.
+    """
+    return _pieces(value, "\n")
+
+
+def java_pieces(value: Mapping[str, Any]) -> Iterator[bytes]:
+    """Yield what `java` writes of an object with tables (`Made`), as `pretty_pieces` does."""
+    return _pieces(value, None)
+
+
+def _pieces(value: Mapping[str, Any], indent: str | None) -> Iterator[bytes]:
+    deeper = None if indent is None else indent + "\t"
+    texts: list[str] = []
+    size, before = 0, "{" + (deeper or "")
+    for name in sorted(name for name, item in value.items() if item is not None):
+        texts.append(f"{before}{_quote(name)}:")
+        before = "," + (deeper or "")
+        item = value[name]
+        if not isinstance(item, Made):
+            _write(item, texts.append, deeper, DEPTH_MAX - 1)
+            continue
+        for text in _rows(item, deeper, DEPTH_MAX - 1):
+            texts.append(text)
+            size += len(text)
+            if size >= PIECE_SIZE:
+                yield "".join(texts).encode()
+                texts, size = [], 0
+    texts.append((indent or "") + "}" if value else "{}")
+    yield "".join(texts).encode()
+
+
 def _escape(match: re.Match[str]) -> str:
     code = ord(match[0])
     if code < 0x10000:
@@ -306,24 +347,32 @@ def _sort_key(item: tuple[Any, Any]) -> tuple[int, int, str]:
 
 
 def _write_made(value: Made, out: Any, indent: str | None, depth: int) -> None:
+    for text in _rows(value, indent, depth):
+        out(text)
+
+
+def _rows(value: Made, indent: str | None, depth: int) -> Iterator[str]:
+    """Yield the texts of an object of many rows: one a row, several of a long list of texts."""
     deeper = None if indent is None else indent + "\t"
     before = "{" if deeper is None else "{" + deeper
     for name in value.names():
-        out(f"{before}{_quote(name)}:")
+        yield f"{before}{_quote(name)}:"
         row = value.make(value.source[name])
         is_table = is_object(row)
         if is_table and (text := _numbers(row, deeper)) is not None:
-            out(text)
+            yield text
         elif deeper is None and _is_plain(row, DEPTH_MAX):
-            out(_plain_encoder.encode(row).decode())
+            yield _plain_encoder.encode(row).decode()
+        elif isinstance(row, list) and _all_texts(row):
+            yield from _texts(row, deeper)
         else:
             # One text a row: a list of all parts of a large table is long.
             parts: list[str] = []
             write = _write_fields if is_table else _write
             write(row, parts.append, deeper, depth - 1)
-            out("".join(parts))
+            yield "".join(parts)
         before = "," if deeper is None else "," + deeper
-    out("{}" if not value.source else "}" if indent is None else indent + "}")
+    yield "{}" if not value.source else "}" if indent is None else indent + "}"
 
 
 def _write_dict(value: Mapping[Any, Any], out: Any, indent: str | None, depth: int) -> None:
@@ -373,9 +422,9 @@ def _numbers(value: Mapping[Any, Any], indent: str | None) -> str | None:
 
 
 def _write_list(value: list[Any], out: Any, indent: str | None, depth: int) -> None:
-    if value and all(type(item) is str for item in value):
-        start = "" if indent is None else indent + "\t"
-        out("[" + start + ("," + start).join(map(_quote, value)) + (indent or "") + "]")
+    if value and _all_texts(value):
+        for text in _texts(value, indent):
+            out(text)
         return
     out("[")
     for index, item in enumerate(value):
@@ -387,3 +436,17 @@ def _write_list(value: list[Any], out: Any, indent: str | None, depth: int) -> N
     if value and indent is not None:
         out(indent)
     out("]")
+
+
+def _all_texts(value: list[Any]) -> bool:
+    return all(type(item) is str for item in value)
+
+
+def _texts(value: list[str], indent: str | None) -> Iterator[str]:
+    """Yield the text of a list of texts, ITEMS_AT_ONCE of them at a time."""
+    start = "" if indent is None else indent + "\t"
+    before = "[" + start
+    for at in range(0, len(value), ITEMS_AT_ONCE):
+        yield before + ("," + start).join(map(_quote, value[at : at + ITEMS_AT_ONCE]))
+        before = "," + start
+    yield (indent or "") + "]" if value else "[]"

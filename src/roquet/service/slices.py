@@ -19,7 +19,7 @@ from roquet.service.background import give_way
 from roquet.service.process.collector import long_work
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
 
 T = TypeVar("T")
 
@@ -93,6 +93,15 @@ async def write_rows(rows: Iterable[str], size: int) -> bytes:
             break
         await give_way()
     return b",".join(parts)
+
+
+async def write_pieces(pieces: Iterator[bytes]) -> list[bytes]:
+    """Return the pieces of a long text; after each one everybody else has a turn."""
+    made: list[bytes] = []
+    for piece in pieces:
+        made.append(piece)
+        await give_way()
+    return made
 
 
 async def _beside(work: Callable[[], T]) -> T:

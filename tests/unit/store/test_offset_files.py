@@ -15,7 +15,7 @@ from roquet.store.tables.offsets import OffsetTable
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -25,9 +25,9 @@ class CountingFile(JsonFile):
     saves = 0
 
     @override
-    async def save(self, encode: Callable[[], bytes]) -> None:
+    async def save_pieces(self, pieces: Iterator[bytes]) -> None:
         self.saves += 1
-        await super().save(encode)
+        await super().save_pieces(pieces)
 
 
 def table(folder: Path) -> tuple[OffsetTable, CountingFile]:

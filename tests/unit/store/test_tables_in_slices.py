@@ -12,6 +12,7 @@ from roquet.base.errors import TableFull
 from roquet.base.limits import ANSWER_SIZE_MAX
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
+from roquet.protocol import fastjson
 from roquet.protocol.bodies.groups import GroupTableBody
 from roquet.protocol.bodies.offsets import ConsumerOffsetBody
 from roquet.protocol.bodies.topics import TopicTableBody
@@ -148,3 +149,50 @@ def test_tables_written_row_by_row_are_the_json_of_the_whole(tmp_path: Path, cou
     assert ConsumerOffsetBody.decode(positions.export().encode()).offsets == (
         {"t@g": {number: number for number in range(count)}} if count else {}
     )
+
+
+@pytest.mark.parametrize("light", [False, True])
+def test_offsets_are_written_in_pieces_with_a_turn_for_others_after_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, light: bool
+) -> None:
+    # So that lists of topics, and rows, end in the middle of pieces.
+    monkeypatch.setattr(fastjson, "PIECE_SIZE", 100)
+    monkeypatch.setattr(fastjson, "ITEMS_AT_ONCE", 7)
+    monkeypatch.setattr(fastjson, "SORTED_MAX", 30)
+    file = JsonFile(tmp_path / "offsets.json")
+    table = OffsetTable(file, FakeClock(), light_queues=light)
+    for number in range(100):
+        table.commit(f"%LMQ%g{number % 3}", f"t{99 - number}", number % 2, number)
+        table.commit("one", f"%LMQ%$parent${number}", 0, number)
+    table.note_pull("one", "pulled", 0, 7)
+    turns = [0]
+
+    async def write() -> bytes:
+        async def count() -> None:
+            while True:
+                turns[0] += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.ensure_future(count())
+        await table.persist()
+        assert turns[0] >= len(file.path.read_bytes()) // 400
+        before, answer = turns[0], await table.encoded()
+        assert turns[0] - before >= len(answer) // 400
+        counting.cancel()
+        return answer
+
+    answer, body = asyncio.run(write()), table.export()
+    assert ConsumerOffsetBody.decode(answer).offsets == body.offsets
+    text = file.path.read_bytes()
+    assert text == (body.encode_light_file() if light else body.encode_file())
+    assert ConsumerOffsetBody.decode(text) == body
+    monkeypatch.undo()
+    whole = body.encode_light_file() if light else body.encode_file()
+    assert fastjson.read_object(whole) == {
+        **fastjson.read_object(text),
+        "groupTopicMap": fastjson.read_object(whole)["groupTopicMap"],
+    }
+    mine = fastjson.read_object(text)["groupTopicMap"]
+    assert {group: sorted(names) for group, names in mine.items()} == fastjson.read_object(whole)[
+        "groupTopicMap"
+    ]

@@ -11,12 +11,15 @@ from roquet.protocol.bodies import fields
 from roquet.protocol.bodies.topics import data_version_json, data_version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
     from roquet.model.queue import MessageQueue
     from roquet.protocol.bodies.fields import Json
 
 TOPIC_GROUP_SEPARATOR = "@"
+
+KEYS_AT_ONCE = 2_000
+"""Topics and groups that are looked at for one piece of a file."""
 
 Table = dict[str, dict[int, int]]
 """`topic@group` -> queue id -> offset."""
@@ -33,27 +36,51 @@ class ConsumerOffsetBody:
 
     def encode(self) -> bytes:
         """Write the answer to GET_ALL_CONSUMER_OFFSET (43)."""
-        return fastjson.java(self._json())
+        return b"".join(self.pieces())
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the same in pieces, each in about a millisecond."""
+        return fastjson.java_pieces(self._json())
 
     def encode_file(self) -> bytes:
         """Write consumerOffset.json, with the topics of each group as Java derives them."""
-        return fastjson.pretty(self._file_json(self.offsets))
+        return b"".join(self.file_pieces())
+
+    def file_pieces(self) -> Iterator[bytes]:
+        """Yield the same in pieces, some of them empty, each in about a millisecond."""
+        out = yield from self._file_json(self.offsets)
+        yield from fastjson.pretty_pieces(out)
 
     def encode_light_file(self) -> bytes:
         """Write lmqConsumerOffset.json: the same, but light groups have one offset a topic."""
-        light = {key: queues[0] for key, queues in self.offsets.items() if _is_light(key, queues)}
-        others = {key: queues for key, queues in self.offsets.items() if key not in light}
-        out = self._file_json(others)
-        out["lmqOffsetTable"] = light
-        return fastjson.pretty(out)
+        return b"".join(self.light_file_pieces())
 
-    def _file_json(self, offsets: Mapping[str, Mapping[int, int]]) -> Json:
+    def light_file_pieces(self) -> Iterator[bytes]:
+        """Yield the same in pieces, some of them empty, each in about a millisecond."""
+        light: dict[str, int] = {}
+        others: dict[str, Mapping[int, int]] = {}
+        for count, (key, queues) in enumerate(self.offsets.items()):
+            if count % KEYS_AT_ONCE == 0:
+                yield b""
+            if _is_light(key, queues):
+                light[key] = queues[0]
+            else:
+                others[key] = queues
+        out = yield from self._file_json(others)
+        out["lmqOffsetTable"] = fastjson.Made(light, int)
+        yield from fastjson.pretty_pieces(out)
+
+    def _file_json(
+        self, offsets: Mapping[str, Mapping[int, int]]
+    ) -> Generator[bytes, None, dict[str, Any]]:
         out = {**self._json(), "offsetTable": fastjson.Made(offsets, dict)}
         groups: dict[str, list[str]] = {}
-        for key in offsets:
+        for count, key in enumerate(offsets):
+            if count % KEYS_AT_ONCE == 0:
+                yield b""
             topic, _, group = key.partition(TOPIC_GROUP_SEPARATOR)
             groups.setdefault(group, []).append(topic)
-        out["groupTopicMap"] = fastjson.Made(groups, sorted)
+        out["groupTopicMap"] = fastjson.Made(groups, _topics)
         out["pullOffsetTable"] = fastjson.Made(self.pull_offsets or {}, dict)
         return out
 
@@ -76,6 +103,11 @@ class ConsumerOffsetBody:
             version=data_version_of(fields.obj(source, "dataVersion")) if versioned else None,
             pull_offsets=_table(source, "pullOffsetTable") if pulled else None,
         )
+
+
+def _topics(names: list[str]) -> list[str]:
+    """Return the topics of a group; sorting many keeps the interpreter for long."""
+    return sorted(names) if len(names) <= fastjson.SORTED_MAX else names
 
 
 def _is_light(key: str, queues: Mapping[int, int]) -> bool:

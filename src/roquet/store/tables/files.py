@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from roquet.base.durable import sync_folder
 from roquet.base.errors import Corrupt, DiskFull
 from roquet.service.process.collector import long_work
+from roquet.service.slices import write_pieces
 from roquet.store.tables.key_values import Rows, TwoRows
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from roquet.model.data_version import DataVersion
@@ -99,7 +100,14 @@ class JsonFile:
         def encode(version: DataVersion | None, parts: Sequence[Mapping[Any, Any]]) -> bytes:
             return codec.encode(TwoRows(parts[0], parts[1], version))
 
-        kept = _JsonTables(self, decode, encode, codec.copy)
+        def pieces(
+            version: DataVersion | None, parts: Sequence[Mapping[Any, Any]]
+        ) -> Iterator[bytes]:
+            assert codec.pieces is not None
+            return codec.pieces(TwoRows(parts[0], parts[1], version))
+
+        in_pieces = None if codec.pieces is None else pieces
+        kept = _JsonTables(self, decode, encode, codec.copy, in_pieces)
         return JsonTable[K, V](kept), JsonTable[L, W](kept)
 
     def remove(self) -> None:
@@ -119,11 +127,18 @@ class JsonFile:
         then stays.
         """
         with long_work():
-            await asyncio.to_thread(lambda: self._write(encode()))
+            await asyncio.to_thread(lambda: self._write((encode(),)))
 
-    def _write(self, data: bytes) -> None:
-        if len(data) > FILE_SIZE_MAX:
-            what = f"{len(data)} bytes are more than the {FILE_SIZE_MAX} that a start reads"
+    async def save_pieces(self, pieces: Iterator[bytes]) -> None:
+        """Write what `pieces` yields on the loop, others having their turn; else as `save`."""
+        with long_work():
+            data = await write_pieces(pieces)
+            await asyncio.to_thread(lambda: self._write(data))
+
+    def _write(self, data: Sequence[bytes]) -> None:
+        size = sum(map(len, data))
+        if size > FILE_SIZE_MAX:
+            what = f"{size} bytes are more than the {FILE_SIZE_MAX} that a start reads"
             raise OSError(errno.EFBIG, what, str(self.path))
         self.path.parent.mkdir(parents=True, exist_ok=True)
         side = self.path.with_name(self.path.name + ".tmp")
@@ -151,11 +166,14 @@ class _JsonTables:
         decode: Callable[[bytes], tuple[DataVersion | None, Sequence[Mapping[Any, Any]]]],
         encode: Callable[[DataVersion | None, Sequence[Mapping[Any, Any]]], bytes],
         copy: Callable[[KeyValues[Any, Any]], Awaitable[Mapping[Any, Any]]] | None = None,
+        pieces: Callable[[DataVersion | None, Sequence[Mapping[Any, Any]]], Iterator[bytes]]
+        | None = None,
     ) -> None:
         self.file = file
         self._decode = decode
         self._encode = encode
         self._copy = copy
+        self._pieces = pieces
         self.tables: list[JsonTable[Any, Any]] = []
         self.version: DataVersion | None = None
         self.changes = 0
@@ -183,7 +201,10 @@ class _JsonTables:
                 parts = [table.rows() for table in self.tables]
             else:
                 parts = [await self._copy(table) for table in self.tables]
-            await self.file.save(lambda: self._encode(version, parts))
+            if self._pieces is None:
+                await self.file.save(lambda: self._encode(version, parts))
+            else:
+                await self.file.save_pieces(self._pieces(version, parts))
             self._saved, self.version = changes, version
             return parts
 
@@ -285,10 +306,10 @@ def _read(path: Path) -> bytes:
     return data
 
 
-def _write_synced(path: Path, data: bytes) -> None:
+def _write_synced(path: Path, data: Sequence[bytes]) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
     with os.fdopen(handle, "wb") as file:
-        file.write(data)
+        file.writelines(data)
         file.flush()
         os.fsync(file.fileno())
 

@@ -16,7 +16,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
     from pathlib import Path
 
     from roquet.model.data_version import DataVersion
@@ -63,6 +63,12 @@ class TwoTablesCodec(Generic[K, V, L, W]):
     """Runs off the loop."""
     copy: Callable[[KeyValues[Any, Any]], Awaitable[Mapping[Any, Any]]] | None = None
     """Copies rows whose values are changed in place, others having their turn between."""
+    pieces: Callable[[TwoRows[K, V, L, W]], Iterator[bytes]] | None = None
+    """Yields what `encode` returns, on the loop, each piece in about a millisecond.
+
+    A thread that encodes for long keeps the interpreter from the loop, which waits for it at each
+    call to a socket; between two pieces everybody else has a turn.
+    """
 
 
 class KeyValues(Protocol[K, V]):

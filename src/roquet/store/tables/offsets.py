@@ -20,7 +20,7 @@ from roquet.model.data_version import DataVersion
 from roquet.protocol.bodies.offsets import ConsumerOffsetBody
 from roquet.service.background import give_way
 from roquet.service.ratelog import RateLog
-from roquet.service.slices import in_slices, write_body
+from roquet.service.slices import in_slices, write_pieces
 from roquet.store.tables.files import FILE_SIZE_MAX
 from roquet.store.tables.key_values import TwoRows, TwoTablesCodec
 from roquet.store.tables.room import Room, text_size
@@ -75,7 +75,8 @@ class OffsetTable:
         RocketMQ has a file of its own for brokers with light queues. `other_file` is what the
         broker wrote before that setting changed: `load` takes the newer of the two.
         """
-        codec = TwoTablesCodec(_decode, _encode_light if light_queues else _encode, _copied)
+        encode, pieces = (_encode_light, _light_pieces) if light_queues else (_encode, _file_pieces)
+        codec = TwoTablesCodec(_decode, encode, _copied, pieces)
         self._committed, self._pulled = form.two_tables(codec)
         self._other = None if other_file is None else other_file.two_tables(codec)
         self._clock = clock
@@ -120,10 +121,10 @@ class OffsetTable:
         await self._committed.flush(self._version)
 
     async def encoded(self) -> bytes:
-        """Return all committed offsets as slaves read them (43), written beside the loop."""
+        """Return all committed offsets as slaves read them (43), written in slices."""
         version = self._version
         body = ConsumerOffsetBody(offsets=await _copied(self._committed), version=version)
-        return await write_body(body.encode, len(body.offsets))
+        return b"".join(await write_pieces(body.pieces()))
 
     def listen(self, listener: Callable[[Collection[str]], None]) -> None:
         """Have `listener(groups)` called when a reset of theirs begins or ends."""
@@ -453,3 +454,11 @@ def _encode(tables: _Kept) -> bytes:
 
 def _encode_light(tables: _Kept) -> bytes:
     return _body(tables).encode_light_file()
+
+
+def _file_pieces(tables: _Kept) -> Iterator[bytes]:
+    return _body(tables).file_pieces()
+
+
+def _light_pieces(tables: _Kept) -> Iterator[bytes]:
+    return _body(tables).light_file_pieces()

@@ -49,6 +49,14 @@ class Registers(Protocol):
         ...
 
 
+class Ends(Protocol):
+    """Knows how far groups are, and where queues end."""
+
+    async def mend(self) -> None:
+        """Set offsets back that are behind the end of their queue. Raises StoreFault, OSError."""
+        ...
+
+
 class Notes(Protocol):
     """Where settings are written down."""
 
@@ -69,6 +77,7 @@ class BrokerHands:
     lanes: Mapping[str, Busy]
     master: HaMaster
     log_topics: LogTopics
+    ends: Ends
     settings: Notes
     registers: Registers
     clock: Clock
@@ -139,6 +148,8 @@ class BrokerHands:
         self.forget_master()
         await lead(self.store)
         await self.log_topics.settle(leads=True)
+        # What groups committed at the last master may be ahead of what came here.
+        await self.ends.mend()
 
     async def adopt(self, role: Role) -> None:
         """Let the settings of a role take effect."""

@@ -81,6 +81,11 @@ class LogTopics:
         await self._tasks.stop(within_s=5)
 
     @property
+    def is_copy(self) -> bool:
+        """Whether the log was copied from a master and no run since has led."""
+        return self._path.exists()
+
+    @property
     def log_end(self) -> int:
         """Where the log ends now: what the next copy of the master's table will cover."""
         return self._store.native.max_physical_offset()

@@ -125,6 +125,7 @@ def make_duties(
         lanes={name: base.lanes[name] for name in LANES},
         master=pair.master,
         log_topics=pair.log_topics,
+        ends=pair.lost_ends,
         settings=base.settings,
         registers=registration,
         clock=base.clock,

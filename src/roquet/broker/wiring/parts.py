@@ -16,7 +16,6 @@ from roquet.broker.wiring.network import (
 from roquet.broker.wiring.security import security_parts
 from roquet.service.duties import Duty
 from roquet.service.lifecycle import Part, Timer
-from roquet.store.housekeeping.lost_ends import LostEnds
 from roquet.store.housekeeping.self_check import SelfCheck
 from roquet.store.light_queues import LightQueueStore
 from roquet.store.marks.format import StoreFormat
@@ -72,7 +71,6 @@ def list_parts(
         _totals_part(base),
         *_store_parts(base),
         mode_part(base),
-        _lost_ends_part(base),
         *pair.store_parts(),
         Part("schedule", schedule, ("store",), Duty.DELAYS, schedule.timers),
         timers.part(),
@@ -119,12 +117,6 @@ def _registration_part(registration: Registration, period_s: float) -> Part:
 def _totals_part(base: Base) -> Part:
     days = base.stats.daily_totals
     return Part("totals", days, timers=(Timer("save totals", days.persist, 60, 60),))
-
-
-def _lost_ends_part(base: Base) -> Part:
-    tables, state = base.metadata, base.state
-    ends = LostEnds(base.store, tables.topics, tables.offsets, lambda: state.is_slave)
-    return Part("lost_ends", ends, ("store", "metadata", "log_mode"))
 
 
 def _store_parts(base: Base) -> list[Part]:

@@ -18,6 +18,7 @@ from roquet.ha.replicas import ReplicaConfig, Replicas
 from roquet.ha.slave import HaSlave
 from roquet.service.duties import Duty
 from roquet.service.lifecycle import Part
+from roquet.store.housekeeping.lost_ends import LostEnds
 
 if TYPE_CHECKING:
     from roquet.broker.config import BrokerConfig
@@ -41,12 +42,15 @@ class Pair:
     admin: ReplicationAdapter
     copied: CopiedStore
     log_topics: LogTopics
+    lost_ends: LostEnds
     users: UserCopies | None
     """None: requests need no user."""
 
     def store_parts(self) -> list[Part]:
         """Return the rows that come behind the store: what is known of it as a copy."""
         return [
+            # Before `log_topics`, which forgets that the log was a copy.
+            Part("lost_ends", self.lost_ends, ("store", "metadata", "log_mode")),
             Part("copied_store", self.copied, ("store",)),
             Part("log_topics", self.log_topics, ("store", "metadata")),
         ]
@@ -156,7 +160,25 @@ def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
     _watch(base, master)
     sides = (master_side, slave_side, ReplicationAdapter(admin, base.callers))
     users = _make_user_copies(base, client, sync)
-    return Pair(base.identity, client, replicas, master, slave, *sides, copied, log_topics, users)
+    found = (copied, log_topics, _make_lost_ends(base, log_topics), users)
+    return Pair(base.identity, client, replicas, master, slave, *sides, *found)
+
+
+def _make_lost_ends(base: Base, log_topics: LogTopics) -> LostEnds:
+    tables, state = base.metadata, base.state
+    ends = LostEnds(
+        *(base.store, tables.topics, tables.offsets),
+        is_slave=lambda: state.is_slave,
+        was_slave=lambda: log_topics.is_copy,
+    )
+    base.metrics.watch_many(
+        "offsets_set_back",
+        "Committed offsets behind the end of their queue that were set back, since the start",
+        "why",
+        lambda: {why: float(count) for why, count in ends.set_back.items()},
+        counts=True,
+    )
+    return ends
 
 
 def _watch(base: Base, master: HaMaster) -> None:

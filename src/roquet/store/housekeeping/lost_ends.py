@@ -1,4 +1,4 @@
-"""Committed offsets behind the end of a queue that lost its tail with the machine, or its log.
+"""Committed offsets behind the end of a queue: it lost its tail, or its log, or is a copy of less.
 
 New messages would get offsets that such a group has passed already, and never reach it.
 """
@@ -24,6 +24,12 @@ log = logging.getLogger(__name__)
 LOOKS_AT_ONCE = 200
 """Topics and groups that are looked at before others have their turn."""
 GROUPS_SHOWN = 10
+_EMPTY, _TAIL, _COPY = "empty_log", "lost_tail", "copy"
+_TEXTS = {
+    _EMPTY: "the log is empty",
+    _TAIL: "the log lost its tail",
+    _COPY: "the log is a copy that lacks what groups had read at its master",
+}
 
 
 class RecoveredStore(Protocol):
@@ -48,9 +54,10 @@ class RecoveredStore(Protocol):
 
 
 class LostEnds:
-    """Sets committed offsets back to the ends of their queues, at the start of a master.
+    """Sets committed offsets back to the ends of their queues when a broker begins to lead.
 
-    A start after a stop in order pays nothing. Light topics have a rule of their own
+    A start after a stop in order pays nothing, unless the log was a slave's: what groups committed
+    at its master may be ahead of what it copied. Light topics have a rule of their own
     (`LightOffsets`), and offsets of topics that do not exist stay.
     """
 
@@ -59,18 +66,31 @@ class LostEnds:
         store: RecoveredStore,
         topics: TopicTable,
         offsets: OffsetTable,
+        *,
         is_slave: Callable[[], bool],
+        was_slave: Callable[[], bool],
     ) -> None:
+        """`was_slave` tells at the start whether the last run copied a master's log."""
         self._store = store
         self._topics = topics
         self._offsets = offsets
         self._is_slave = is_slave
+        self._was_slave = was_slave
+        self.set_back = dict.fromkeys((_EMPTY, _TAIL, _COPY), 0)
+        """Offsets that were set back since the start, by the reason."""
 
     async def start(self) -> None:
         """Do it durably, before anybody sends, pulls or pops. Raises StoreFault."""
         # A slave's offsets come from its master, and may be ahead of what it has copied.
-        if self._is_slave() or not self._store.may_lack_end:
-            return
+        if not self._is_slave() and (self._store.may_lack_end or self._was_slave()):
+            await self._mend(_TAIL if self._store.may_lack_end else _COPY)
+
+    async def mend(self) -> None:
+        """Do it durably, now that a copied log is this broker's own. Raises StoreFault, OSError."""
+        await self._mend(_COPY)
+
+    async def _mend(self, why: str) -> None:
+        why = why if self._store.end_offset() else _EMPTY
         count, shown = 0, dict[str, str]()
         async for topic, group in in_slices(self._offsets.pairs(), LOOKS_AT_ONCE):
             # Redelivery has a rule of its own for what it has settled.
@@ -85,11 +105,12 @@ class LostEnds:
                 if group not in shown and len(shown) < GROUPS_SHOWN:
                     shown[group] = f"{group} in {topic} queue {queue_id} from {offset} to {end}"
         if count:
+            self.set_back[why] += count
             await self._offsets.persist()
             log.warning(
                 "%s: %d committed offsets were set back to the ends of their queues; first of"
                 " them: %s",
-                "the log lost its tail" if self._store.end_offset() else "the log is empty",
+                _TEXTS[why],
                 count,
                 ", ".join(shown.values()),
             )

@@ -40,6 +40,8 @@ class ReceiveRequest(msgspec.Struct, frozen=True, kw_only=True):
     """How long to wait for a message when there is none; None: not at all."""
     is_lite: bool = False
     """Whether this is a lite pull, which a setting may turn off."""
+    light: str = ""
+    """A light topic of `topic`, of which its queue is read, whatever `queue_id` says."""
 
 
 class SumsRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -154,6 +154,7 @@ def _wanted(command: Command) -> ReceiveRequest:
         commit_offset=header.commit_offset if flag & sys_flag.PULL_COMMIT_OFFSET else None,
         wait_ms=header.suspend_timeout_millis if flag & sys_flag.PULL_SUSPEND else None,
         is_lite=command.code == RequestCode.LITE_PULL_MESSAGE,
+        light=(header.lite_topic or "").strip(),
     )
 
 

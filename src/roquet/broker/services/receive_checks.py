@@ -9,6 +9,8 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from roquet.broker.api.receive import Forbids, ReceiveForbidden
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.clients.expressions import Choice
@@ -16,6 +18,7 @@ from roquet.broker.services.topic_checks import FAQ, group_for
 from roquet.model.subscription import ExpressionType
 from roquet.model.topic import can_read
 from roquet.protocol import names, tags
+from roquet.protocol.light import light_topics
 from roquet.store.tables.filters import compiled
 from roquet.store.tables.groups import FORBIDDEN_SUBSCRIPTION
 
@@ -33,6 +36,15 @@ if TYPE_CHECKING:
 
 _subscribed = functools.lru_cache(maxsize=1024)(tags.subscribe)
 """What consumers bring with each pull is mostly the same each time."""
+
+
+def _of_light_topic(request: ReceiveRequest) -> ReceiveRequest:
+    """Return the read of a light topic's queue: its parent was judged. Raises Refusal."""
+    if not light_topics.is_name(request.light):
+        text = f"{request.light[:80]!r} is no name of a light topic"
+        raise Refusal(Reason.INVALID_ARGUMENT, text)
+    queue = light_topics.queue_of(request.topic, request.light)
+    return msgspec.structs.replace(request, topic=queue, queue_id=light_topics.QUEUE_ID)
 
 
 class ConsumingGroup(Protocol):
@@ -142,6 +154,8 @@ class ReceiveChecks:
                 f" topicConfig.readQueueNums:[{topic.read_queues}]",
             )
         subscription, filter_by = self._subscription(request, group)
+        if request.light:
+            request = _of_light_topic(request)
         return Admitted(request, topic, group, subscription, filter_by)
 
     def _subscription(

@@ -31,11 +31,8 @@ PLANNED: Mapping[str, tuple[str, ...]] = {
         "configManagerVersion",
         "bottomMostCompressionTypeForConsumeQueueStore",
     ),
-    "metrics of light topics by RocketMQ's names": (
-        "liteLag*",
-        "enableLitePopLog",
-        "enableLmqStats",
-    ),
+    "statistics of light queues": ("enableLmqStats",),
+    "a log of pops of light topics": ("enableLitePopLog",),
     "threads for lite pull": ("litePullMessageThreadPoolNums",),
     "access control of 5.x": (
         "auth*",
@@ -257,6 +254,8 @@ EXACTLY: Mapping[str, str] = {
     "useSingleRocksDBForAllConfigs": "tables are JSON files",
     "tls.ciphers": "the ciphers are those of the Python runtime",
     "tls.server.authClient": "`tls.server.need.client.auth` says so",
+    "liteLagLatencyCollectEnable": "how late a group is in light topics is worked out from offsets",
+    "liteLagLatencyTopK": "how late a group is in light topics is worked out from offsets",
     "enableBroadcastOffsetStore": "offsets of broadcast groups are the consumers' own",
 }
 """Key -> why it is declined, where no pattern says it."""

@@ -198,6 +198,10 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "liteEventFullDispatchDelayTimeForWildcardGroup",
         ),
         "test_light_topic_stays_for_the_least_time_of_the_settings": ("minLiteTTl",),
+        "test_lag_of_light_topics_is_shown_by_parent_as_far_as_settings_say": (
+            "liteLagCountMetricsEnable",
+            "liteLagLatencyMetricsEnable",
+        ),
     },
     "test_light_queues.py": {
         "test_a_message_is_pulled_from_its_topic_and_from_each_light_queue": (

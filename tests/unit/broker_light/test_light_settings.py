@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,6 +37,7 @@ from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.store.light_queues import LightQueueStore
 from roquet.testing.cluster import broker_config
+from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -165,3 +167,44 @@ def test_light_topic_stays_for_the_least_time_of_the_settings(tmp_path: Path) ->
             assert it.broker.store.max_offset(queue("a"), 0) == ends, ahead_ms
 
     told(tmp_path, tell, minLiteTTl="120000")
+
+
+@pytest.mark.parametrize("counts", [False, True])
+@pytest.mark.parametrize("times", [False, True])
+def test_lag_of_light_topics_is_shown_by_parent_as_far_as_settings_say(
+    tmp_path: Path, *, counts: bool, times: bool
+) -> None:
+    port = free_port(random.Random())
+
+    async def tell(it: Cluster) -> None:
+        await send(it, "a", b"0", b"1", b"2")
+        await send(it, "b", b"3")
+        await subscribe(it, "a", "b")
+        taken = await pop(it)
+        await ack(it, *(one for one in taken.handles if one[0] == "a" and one[1].queue_offset == 0))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        shown = (await reader.read()).decode()
+        writer.close()
+        rows = {
+            line.partition("{")[0].removeprefix("rocketmq_consumer_"): line
+            for line in shown.splitlines()
+            if f'consumer_group="{GROUP}"' in line and line.startswith("rocketmq_consumer_")
+        }
+        counted = {"lag_messages", "ready_messages"} if counts else set[str]()
+        timed = {"lag_latency_milliseconds"} if times else set[str]()
+        assert rows.keys() == counted | timed
+        for name, line in rows.items():
+            assert 'is_retry="false",is_system="false"' in line
+            assert f'topic="{PARENT}"' in line
+            value = float(line.rpartition(" ")[2])
+            assert value == 3 if name in counted else 0 < value < 600_000
+
+    told(
+        tmp_path,
+        tell,
+        metricsExporterType="PROM",
+        metricsPromExporterPort=str(port),
+        liteLagCountMetricsEnable=str(counts).lower(),
+        liteLagLatencyMetricsEnable=str(times).lower(),
+    )

@@ -98,3 +98,15 @@ class LightTopicConfig:
         high=86_400_000,
         live=True,
     )
+    lag_counts: bool = setting(
+        "liteLagCountMetricsEnable",
+        False,
+        "Whether metrics say how many messages of light topics each group has not consumed.",
+        live=True,
+    )
+    lag_times: bool = setting(
+        "liteLagLatencyMetricsEnable",
+        False,
+        "Whether metrics say how old the oldest of them is.",
+        live=True,
+    )

@@ -6,10 +6,11 @@ Read when somebody asks; what an answer may cost is bounded, because it is colle
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from roquet.model.subscription import ConsumeType
 from roquet.protocol import names, versions
+from roquet.protocol.light import light_topics
 from roquet.protocol.pop import topics as pop_topics
 from roquet.service.slices import in_turns
 
@@ -63,14 +64,33 @@ _LOCAL = ("local", "disk")
 class Progress(NamedTuple):
     """How far a group is in a topic; times in milliseconds, 0 when it has everything."""
 
-    lag: int
+    lag: int | None
     """Messages not committed yet."""
-    in_flight: int
+    in_flight: int | None
     """Messages pulled and not committed."""
-    lag_ms: int
+    lag_ms: int | None
     """Age of the oldest message not committed."""
-    queueing_ms: int
+    queueing_ms: int | None
     """Age of the oldest message not pulled."""
+
+    @property
+    def ready(self) -> int | None:
+        """Messages not pulled."""
+        return None if self.lag is None else self.lag - (self.in_flight or 0)
+
+
+class Shown(Protocol):
+    """The settings that say what is shown of light topics: None in a `Progress` is not."""
+
+    @property
+    def lag_counts(self) -> bool:
+        """Whether messages are counted."""
+        ...
+
+    @property
+    def lag_times(self) -> bool:
+        """Whether the oldest message counts."""
+        ...
 
 
 class Figures:
@@ -85,13 +105,16 @@ class Figures:
         *,
         state: BrokerState,
         clock: Clock,
+        light: Callable[[], Shown],
     ) -> None:
+        """`light` returns the settings of the moment."""
         self._metadata = metadata
         self._registry = registry
         self._store = store
         self._lanes = lanes
         self._state = state
         self._clock = clock
+        self._light = light
         self._left_out = 0
         self._looked_ms: int | None = None
         self._progress: list[tuple[tuple[str, ...], Progress]] = []
@@ -124,10 +147,10 @@ class Figures:
         return config.attributes.get("message.type", "NORMAL").lower()
 
     def _watch_progress(self, metrics: Metrics) -> None:
-        figures: tuple[tuple[str, str, Callable[[Progress], int]], ...] = (
+        figures: tuple[tuple[str, str, Callable[[Progress], int | None]], ...] = (
             (_LAG, "Messages not committed", lambda it: it.lag),
             ("consumer_inflight_messages", "Pulled, not committed", lambda it: it.in_flight),
-            ("consumer_ready_messages", "Messages not pulled", lambda it: it.lag - it.in_flight),
+            ("consumer_ready_messages", "Messages not pulled", lambda it: it.ready),
             (
                 "consumer_lag_latency_milliseconds",
                 "Age of the oldest not committed, ms",
@@ -201,10 +224,12 @@ class Figures:
 
     # --- progress --------------------------------------------------------------------------------
 
-    def _of_groups(self, read: Callable[[Progress], int]) -> Callable[[], Iterator[Row]]:
+    def _of_groups(self, read: Callable[[Progress], int | None]) -> Callable[[], Iterator[Row]]:
         def rows() -> Iterator[Row]:
             for labels, progress in self._recent_progress():
-                yield labels, float(read(progress))
+                value = read(progress)
+                if value is not None:
+                    yield labels, float(value)
 
         return rows
 
@@ -225,8 +250,13 @@ class Figures:
         return looked_ms is not None and 0 <= self._clock.now_ms() - looked_ms < age_ms
 
     def _look(self) -> Generator[None, None, None]:
-        """Note the progress of every group in every topic that it has offsets in."""
+        """Note the progress of every group in every topic that it has offsets in.
+
+        Light topics are shown together, under their parent's name, if settings say so.
+        """
         found: list[tuple[tuple[str, ...], Progress]] = []
+        light: dict[tuple[str, ...], tuple[int, int]] = {}
+        shown = self._light()
         queues = times = left_out = 0
         topics = self._metadata.topics
         for at, (topic, group) in enumerate(self._metadata.offsets.each_pair(), 1):
@@ -235,13 +265,24 @@ class Figures:
             config = topics.get(topic)
             if config is None:
                 continue
+            parent = light_topics.split(topic)
+            if parent is not None and not (shown.lag_counts or shown.lag_times):
+                continue
             queues += config.read_queues
             if queues > QUEUES_MAX:
                 left_out += config.read_queues
                 continue
             progress, looked = self._of_one(group, config, TIMES_MAX - times)
-            found.append((_labels_of(group, topic), progress))
             times += looked
+            if parent is None:
+                found.append((_labels_of(group, topic), progress))
+            elif progress.lag:
+                labels = _labels_of(group, parent[0])
+                lag, lag_ms = light.get(labels, (0, 0))
+                light[labels] = lag + progress.lag, max(lag_ms, progress.lag_ms or 0)
+        for labels, (lag, lag_ms) in light.items():
+            counted, timed = lag if shown.lag_counts else None, lag_ms if shown.lag_times else None
+            found.append((labels, Progress(counted, None, timed, None)))
         self._looked_ms, self._progress, self._left_out = self._clock.now_ms(), found, left_out
 
     def _of_one(self, group: str, config: TopicConfig, times: int) -> tuple[Progress, int]:

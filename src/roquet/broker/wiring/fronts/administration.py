@@ -56,7 +56,12 @@ def make_administration(
         delays=schedule,
         timers=timers.service,
     )
-    figures = Figures(tables, base.registry, store, base.lanes, state=base.state, clock=base.clock)
+    figures = Figures(
+        *(tables, base.registry, store, base.lanes),
+        state=base.state,
+        clock=base.clock,
+        light=lambda: base.settings.config.light_topics,
+    )
     figures.watch(base.metrics)
     base.stats.watch(base.metrics, figures.type_of)
     settings = base.settings

@@ -8,9 +8,12 @@ import pytest
 
 from broker_harness import dispatched, play, properties, records
 from light_harness import PARENT, light_properties, playing, put_parent, queue, send, topic_fields
+from roquet.broker.messages.light_queues import LightQueues
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
+from roquet.store.results import Draft, PutStatus
+from roquet.store.settings import StoreConfig
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,3 +109,44 @@ def test_topic_of_light_topics_needs_light_queues(tmp_path: Path) -> None:
         assert it.broker.metadata.topics.get(PARENT) is None
 
     play(tmp_path, tell)
+
+
+class NoQueues:
+    """A store without light queues."""
+
+    def light_queues(self) -> int:
+        return 0
+
+    def knows_light_queue(self, name: str) -> bool:
+        del name
+        return False
+
+
+def test_nothing_is_put_into_a_light_topic_that_is_being_removed() -> None:
+    rules = LightQueues(NoQueues(), StoreConfig())
+    rules.leaving.add(queue("gone"))
+
+    def put(topic: str, name: str, *, is_new: bool) -> PutStatus | None:
+        given = {props.INNER_MULTI_DISPATCH: queue(name), props.REAL_TOPIC: PARENT}
+        draft = Draft(
+            topic=topic,
+            queue_id=0,
+            body=b"m",
+            properties=given,
+            born_timestamp=0,
+            born_host=bytes(8),
+            store_host=bytes(8),
+        )
+        found = rules.refusal(draft, is_new=is_new)
+        return None if found is None else found.status
+
+    busy = PutStatus.OS_PAGE_CACHE_BUSY
+    # A delayed or half message was accepted before: whoever delivers it tries again.
+    for is_new in (True, False):
+        assert put(PARENT, "gone", is_new=is_new) is busy
+        assert put(PARENT, "other", is_new=is_new) is None
+    # One that is to wait first goes to no queue yet, if it is no new one.
+    assert put("SCHEDULE_TOPIC_XXXX", "gone", is_new=True) is busy
+    assert put("SCHEDULE_TOPIC_XXXX", "gone", is_new=False) is None
+    rules.leaving.clear()
+    assert put(PARENT, "gone", is_new=False) is None

@@ -56,8 +56,8 @@ def test_groups_ahead_of_a_copy_get_what_its_new_master_takes(
                     assert answer.code == 0, answer.remark
                     judge(slave, caplog)
             caplog.clear()
-            leads = {"brokerRole": "ASYNC_MASTER", "brokerId": "0"}
-            async with world.slave(**leads) as again:
+            leads = world.slave(None, brokerRole="ASYNC_MASTER", brokerId="0")
+            async with leads as again:
                 if restarts:
                     judge(again, caplog)
                 else:

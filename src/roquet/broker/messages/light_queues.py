@@ -3,7 +3,8 @@
 The core gives the offsets, under the log's lock, and refuses names that cannot be (spec: store
 §5.4), and messages that would make a light queue too many: it alone counts those that are made
 by the messages of one append. Here the sender hears why, also of a message that is delayed first;
-a message that was accepted before and is delivered now gets its queues in any case.
+a message that was accepted before and is delivered now gets its queues in any case, after the
+removal of one that is being removed.
 """
 
 from __future__ import annotations
@@ -65,15 +66,23 @@ class LightQueues:
             wanted = light_queues.named(draft.properties)
         except ValueError as error:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, why=str(error))
-        return self._new_refused(draft, wanted) if is_new else None
+        if is_new:
+            return self._new_refused(draft, wanted)
+        # One that waits in another topic is delivered a moment later, into the queue's next life.
+        return None if waits else self._leaving(wanted)
+
+    def _leaving(self, wanted: list[str]) -> PutResult | None:
+        if self.leaving.isdisjoint(wanted):
+            return None
+        return PutResult(PutStatus.OS_PAGE_CACHE_BUSY, why="the light topic is being removed")
 
     def _new_refused(self, draft: Draft, wanted: list[str]) -> PutResult | None:
         """Return why a new message cannot go to the queues that it names."""
         other = light_topics.wrong_parent(_topic_of(draft), wanted)
         if other is not None:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, why=f"{other!r} is of another topic")
-        if not self.leaving.isdisjoint(wanted):
-            return PutResult(PutStatus.OS_PAGE_CACHE_BUSY, why="the light topic is being removed")
+        if (busy := self._leaving(wanted)) is not None:
+            return busy
         most = LIGHT_QUEUES_MAX
         if self._settings.light_quota:
             most = self._settings.light_queues_max

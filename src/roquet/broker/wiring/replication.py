@@ -160,8 +160,9 @@ def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
     _watch(base, master)
     sides = (master_side, slave_side, ReplicationAdapter(admin, base.callers))
     users = _make_user_copies(base, client, sync)
-    found = (copied, log_topics, _make_lost_ends(base, log_topics), users)
-    return Pair(base.identity, client, replicas, master, slave, *sides, *found)
+    ends = _make_lost_ends(base, log_topics)
+    shared = (base.identity, client, replicas, master, slave)
+    return Pair(*shared, *sides, copied, log_topics, ends, users)
 
 
 def _make_lost_ends(base: Base, log_topics: LogTopics) -> LostEnds:

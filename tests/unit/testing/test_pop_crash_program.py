@@ -47,6 +47,8 @@ def test_account_of_pops_notices_a_fault(deliveries: list[Delivery], why: str) -
     account.kills_ms = [100, 9000]
     account.sent["a"] = True
     account.sent_ms["a"] = 150
+    for _ in range(3):
+        account.had_room(5300, 5301)
     for delivery in deliveries:
         account.popped("a", delivery)
     account.judge()
@@ -66,3 +68,26 @@ def test_account_of_pops_takes_what_is_right() -> None:
     account.popped("b", Delivery(600, 700, ack_sent=True, acked=True))
     account.judge()
     assert (account.problems, account.duplicates, account.redelivered) == ([], 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_late"),
+    [
+        ([], 0),
+        ([(5299, 5400)] * 3, 0),
+        ([(5350, 5501)] * 3, 0),
+        ([(5300, 5500)] * 2, 0),
+        ([(5300, 5500)] * 3, 1),
+    ],
+)
+def test_account_of_pops_counts_a_late_message_that_somebody_had_room_for(
+    asked: list[tuple[int, int]], is_late: int
+) -> None:
+    account = Account()
+    account.sent, account.sent_ms = {"a": True}, {"a": 150}
+    for times in asked:
+        account.had_room(*times)
+    account.popped("a", Delivery(200, 300))
+    account.popped("a", Delivery(5500, 5600, ack_sent=True, acked=True))
+    account.judge()
+    assert (len(account.problems), account.unasked) == (is_late, 1 - is_late)

@@ -9,7 +9,8 @@ import pytest
 
 from broker_harness import ext, records
 from light_harness import GROUP, PARENT, playing, put_group, put_parent, queue, send
-from roquet.protocol.codes import ResponseCode
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,3 +68,38 @@ def test_pull_of_a_light_topic_is_judged_by_its_parent(tmp_path: Path) -> None:
         assert (wrong.code, "queueId[4] is illegal" in str(wrong.remark)) == (29, True)
 
     playing(tmp_path, tell)
+
+
+@FAST
+@pytest.mark.parametrize("named", [True, False])
+def test_pull_that_waits_when_its_light_topic_goes_begins_the_next_one_at_0(
+    tmp_path: Path, fast: str, *, named: bool
+) -> None:
+    async def tell(it: Cluster) -> None:
+        await put_parent(it)
+        await send(it, "a", b"0", b"1", b"2")
+        wait = {"suspendTimeoutMillis": "20000", "sysFlag": "6"}
+        pull = (
+            it.pull(queue("a"), 3, **wait) if named else it.pull(PARENT, 3, liteTopic="a", **wait)
+        )
+        waiting = asyncio.ensure_future(pull)
+        # The requests of one connection are served in order.
+        assert (await it.pull(PARENT, 0)).code == 0
+        begun = asyncio.get_running_loop().time()
+        deleted = await it.call(Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": PARENT}))
+        assert deleted.code == 0, deleted.remark
+        answer = await waiting
+        # At once, long before its time is over.
+        assert asyncio.get_running_loop().time() - begun < 15
+        if named:
+            assert answer.code == ResponseCode.PULL_OFFSET_MOVED
+            assert ext(answer)["nextBeginOffset"] == "0"
+        else:
+            # The parent is gone as well.
+            assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+        await put_parent(it)
+        await send(it, "a", *(b"new%d" % number for number in range(5)))
+        found = records(await it.pull(queue("a"), 0))
+        assert [one.body for one in found] == [b"new%d" % number for number in range(5)]
+
+    playing(tmp_path, tell, fastPathEnable=fast)

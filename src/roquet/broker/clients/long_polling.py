@@ -143,6 +143,11 @@ class LongPolling:
             if max_offset > held.offset and (held.matches is None or held.matches(max_offset)):
                 self._make_due(held)
 
+    def removed(self, topic: str, queue_id: int) -> None:
+        """Wake the pulls of a queue that has gone: the next one of its name begins at 0."""
+        for held in list(self._by_queue.get((topic, queue_id), {}).values()):
+            self._make_due(held)
+
     async def sweep(self) -> None:
         """Wake the pulls whose time is over: the action of a timer."""
         now_ms = self._clock.steady_ms()

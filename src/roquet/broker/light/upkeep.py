@@ -15,7 +15,7 @@ from roquet.protocol.light import light_topics
 from roquet.service.slices import in_slices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from roquet.base.clock import Clock
     from roquet.broker.light.facts import LightFacts
@@ -85,6 +85,7 @@ class LightUpkeep:
         self._empty: dict[str, int] = {}
         self.removed = 0
         """Light topics that were removed."""
+        self._listeners: list[Callable[[str], None]] = []
 
     async def start(self) -> None:
         """Begin to count the time since the start."""
@@ -96,6 +97,10 @@ class LightUpkeep:
     def follow(self, rules: LightTopicConfig) -> None:
         """Go by other settings from now on."""
         self._rules = rules
+
+    def listen(self, removed: Callable[[str], None]) -> None:
+        """Have `removed(queue)` called when the queue of a light topic has gone."""
+        self._listeners.append(removed)
 
     async def queues_of(self, parent: str) -> list[str]:
         """Return the queues of a parent's light topics."""
@@ -149,6 +154,8 @@ class LightUpkeep:
                     self._orders.clear((queue, group, light_topics.QUEUE_ID))
                 await self._offsets.remove_topic(queue)
                 self._subscriptions.forget_queue(queue)
+                for removed in self._listeners:
+                    removed(queue)
             finally:
                 self._leaving.discard(queue)
             count += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from roquet.broker.clients.lock_votes import LockVotes
@@ -17,13 +18,16 @@ from roquet.broker.services.clients.heartbeats import Clients, HeartbeatConfig
 from roquet.broker.services.clients.queue_locks import Locks
 from roquet.broker.wiring.base import make_broker_properties, table_form
 from roquet.protocol.hosts import split_addresses
+from roquet.protocol.light import light_topics
 from roquet.protocol.pop.topics import revive_topic
 
 if TYPE_CHECKING:
     from roquet.broker.clients.expressions import Expressions
+    from roquet.broker.clients.long_polling import LongPolling
     from roquet.broker.config import BrokerConfig
     from roquet.broker.fastpath.account_rows import WhoMay
     from roquet.broker.fastpath.pop_rows import PopRows
+    from roquet.broker.light.upkeep import LightUpkeep
     from roquet.broker.messages.put_hooks import PutHooks
     from roquet.broker.messages.schedule import DelayLevels
     from roquet.broker.metrics.answers import Answers
@@ -183,7 +187,9 @@ def _client_rules(config: BrokerConfig) -> HeartbeatConfig:
     )
 
 
-def share_holds(base: Base, path: FastPath, listeners: Listeners, pull: ReceiveAdapter) -> None:
+def share_holds(
+    base: Base, path: FastPath, listeners: Listeners, pull: ReceiveAdapter, lights: LightUpkeep
+) -> None:
     """Let the fast path hold pulls beside the adapter, which answers those it may no longer."""
 
     def resume(key: int, command: Command) -> None:
@@ -195,3 +201,9 @@ def share_holds(base: Base, path: FastPath, listeners: Listeners, pull: ReceiveA
     base.holds.share(path)
     base.store.on_arrival(base.holds.arrived)
     base.store.on_arrivals(path.arrived)
+    for holder in (base.holds, path):
+        lights.listen(functools.partial(_removed, holder))
+
+
+def _removed(holder: LongPolling | FastPath, queue: str) -> None:
+    holder.removed(queue, light_topics.QUEUE_ID)

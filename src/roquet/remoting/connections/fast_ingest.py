@@ -44,6 +44,10 @@ Rows = NativeIngest
 """The compiled part as the one who writes its rows sees it."""
 
 
+OFFSET_MAX = (1 << 63) - 1
+"""Behind every offset that a pull may wait at."""
+
+
 class PulledHere(NamedTuple):
     """What pulls of one queue for one group came to without a processor."""
 
@@ -326,6 +330,10 @@ class FastPath:
             due = native.arrived(topic, queue_id, max_offset)
         if due and not self._serving:
             self._serve()
+
+    def removed(self, topic: str, queue_id: int) -> None:
+        """Answer the held pulls of a queue that has gone: the next of its name begins at 0."""
+        self.arrived([(topic, queue_id, OFFSET_MAX)])
 
     async def tick(self) -> None:
         """Answer what has waited too long, and hand out the counts: a timer's action."""

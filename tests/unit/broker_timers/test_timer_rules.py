@@ -422,7 +422,7 @@ def test_wheel_that_is_off_tells_nothing(tmp_path: Path, monkeypatch: pytest.Mon
         await it.look()
         assert {float(text) for text in it.runtime().values()} == {0.0}
         metrics = Metrics()
-        watch_timers(it, metrics)
+        watch_timers(it, metrics, has_topic=lambda name: name != "gone")
         assert "timer_waiting{" not in metrics.render().decode()
         await it.persist()
         await it.stop()
@@ -524,7 +524,7 @@ def test_rates_are_of_a_second_and_never_below_zero(
         rates = it.runtime()
         assert (rates["timerEnqueueTps"], rates["timerReadBehind"]) == ("0.0", "0")
         assert it.within() == {bound: float(bound) for bound in BOUNDS_S}
-        service.wheel.rows = [("t", 3, 20)]
+        service.wheel.rows = [("t", 3, 20), ("gone", 2, 20)]
         counted = ("enqueued", "fired", "rolled", "cancelled", "unreadable", "refused", "waits")
         service.wheel.figures = {
             name: at for at, name in enumerate((*counted, "broken_chains", "behind"), 1)
@@ -537,7 +537,7 @@ def test_rates_are_of_a_second_and_never_below_zero(
                 max_offset=lambda *_: 9, store_time=lambda *_: service.clock.now_ms() - 40
             ),
         )
-        watch_timers(it, metrics)
+        watch_timers(it, metrics, has_topic=lambda name: name != "gone")
         shown = metrics.render().decode().splitlines()
         for at, name in enumerate((*counted, "broken_chains", "enqueue_behind"), 1):
             assert any(
@@ -545,6 +545,7 @@ def test_rates_are_of_a_second_and_never_below_zero(
                 for line in shown
             ), name
         assert 'roquet_timer_waiting{topic="t"} 3.0' in shown
+        assert "roquet_timer_waiting_for_no_topic 2.0" in shown
         where = 'storage_medium="disk",storage_type="local"'
         of_topic = f'{where},topic="t"'
         for line in (
@@ -553,7 +554,7 @@ def test_rates_are_of_a_second_and_never_below_zero(
             f"rocketmq_timing_messages{{{of_topic}}} 3.0",
             f"rocketmq_timer_enqueue_lag{{{where}}} 9.0",
             f"rocketmq_timer_enqueue_latency_milliseconds{{{where}}} 40.0",
-            f"rocketmq_timer_dequeue_lag{{{where}}} 3.0",
+            f"rocketmq_timer_dequeue_lag{{{where}}} 5.0",
             f'rocketmq_timer_message_snapshot{{{where},timer_bound_s="300"}} 300.0',
             f"rocketmq_delay_message_latency_seconds_sum{{{of_topic}}} 900000.0",
             f"rocketmq_delay_message_latency_seconds_count{{{of_topic}}} 5.0",

@@ -27,8 +27,10 @@ _COUNTED = (
 )
 
 
-def watch_timers(service: TimerService, metrics: Metrics) -> None:
-    """Show the numbers."""
+def watch_timers(
+    service: TimerService, metrics: Metrics, *, has_topic: Callable[[str], bool]
+) -> None:
+    """Show the numbers. `has_topic` tells whether a topic exists."""
     _watch_standard(service, metrics)
     for name, text in _COUNTED:
         metrics.watch(f"timer_{name}", text, functools.partial(service.stat, name))
@@ -44,6 +46,11 @@ def watch_timers(service: TimerService, metrics: Metrics) -> None:
     )
     metrics.watch_many(
         "timer_waiting", "Timer messages that wait, by topic", "topic", service.waiting
+    )
+    metrics.watch(
+        "timer_waiting_for_no_topic",
+        "Timer messages that wait for topics that do not exist",
+        lambda: sum(count for name, count in service.waiting().items() if not has_topic(name)),
     )
     metrics.watch_many(
         "timer_waiting_within",

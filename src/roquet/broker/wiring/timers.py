@@ -42,5 +42,6 @@ def make_timers(base: Base) -> TimerParts:
     rules = base.config.timers
     file = JsonFile(base.config.store.config_folder / "timermetrics")
     service = TimerService(base.store, rules, file, base.clock)
-    watch_timers(service, base.metrics)
+    topics = base.metadata.topics
+    watch_timers(service, base.metrics, has_topic=lambda name: topics.get(name) is not None)
     return TimerParts(service, TimerConversion(rules, service, base.clock, base.rng))

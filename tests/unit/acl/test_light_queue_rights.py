@@ -30,6 +30,7 @@ READER = Credentials("reader-one", "reader-secret")
 OWNER = Credentials("owner-one", "owner-secret")
 ONE_GROUP = Credentials("group-one", "group-secret")
 NOBODY = Credentials("nobody-one", "nobody-secret")
+OWNER_OF_NAME = Credentials("name-one", "name-secret")
 ACCOUNTS = f"""\
 accounts:
 - accessKey: {SENDER.access_key}
@@ -52,6 +53,11 @@ accounts:
   defaultGroupPerm: DENY
   topicPerms: ["open=SUB"]
   groupPerms: ["readers=SUB"]
+- accessKey: {OWNER_OF_NAME.access_key}
+  secretKey: {OWNER_OF_NAME.secret_key}
+  defaultTopicPerm: PUB
+  defaultGroupPerm: DENY
+  groupPerms: ["readers_open=PUB|SUB"]
 - accessKey: {NOBODY.access_key}
   secretKey: {NOBODY.secret_key}
   defaultTopicPerm: DENY
@@ -248,6 +254,29 @@ def test_a_retry_of_a_plain_message_needs_its_group_and_topic_alone(
         assert bodies == [b"plain", b"plain"]
 
     guarded(tmp_path, tell, enableRetryTopicV2=str(v2).lower())
+
+
+def test_group_named_as_a_retry_topic_of_pop_reads_nothing_that_others_popped(
+    tmp_path: Path,
+) -> None:
+    """The retry topic of the group `readers` and the topic `open` is that of `readers_open`."""
+    topic = f"%RETRY%{GROUP}_open"
+
+    async def tell(it: Cluster) -> None:
+        answer = await it.call(SENDER.sign(send_command("open", b"plain", 0)))
+        assert answer.code == 0, answer.remark
+        await dispatched(it)
+        assert (await keep(it, ONE_GROUP, 0, "open")).code == 0
+        await revived(it, topic, 1)
+        # What the group gets back itself lies there as well.
+        answer = await it.call(OWNER_OF_NAME.sign(send_command(topic, b"own", 0)))
+        await dispatched(it)
+        for who, expected in ((OWNER_OF_NAME, [b"own"]), (OWNER, [b"plain", b"own"])):
+            pull = pull_command(topic, consumerGroup=f"{GROUP}_open")
+            found = [one.body for one in records(await it.call(who.sign(pull)))]
+            assert found == expected, who.access_key
+
+    guarded(tmp_path, tell)
 
 
 @pytest.mark.parametrize("threads", ["0", "2"])

@@ -77,7 +77,7 @@ def require_readable(access: Access, caller: Caller, record: Record, group: str)
     """
     origin = normal_topic(record.topic, group)
     owner = light_queues.owner(record.topic, record.properties)
-    is_plain = owner == record.topic and origin not in {"", record.topic}
+    is_plain = owner in {record.topic, origin} and origin not in {"", record.topic}
     if is_plain and is_for_group(record.topic, group, props.read(record.properties)):
         access.require_read(caller, origin)
     else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from roquet.protocol import names
 from roquet.protocol import properties as props
+from roquet.protocol.pop.topics import normal_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
@@ -20,6 +21,7 @@ NAMES_MAX = 128
 NAME_SIZE_MAX = 255
 """Bytes of a name: it is that of a folder."""
 _NAMES_QUEUES = props.INNER_MULTI_DISPATCH.encode()
+_NAMES_GROUP = props.ORIGIN_GROUP.encode()
 
 
 def is_given(topic: str) -> bool:
@@ -76,15 +78,17 @@ def owner(topic: str, properties: bytes) -> str:
     """Return the topic whose readers may read a stored message, by its own topic and properties.
 
     A copy of a message of light queues is its first topic's. One that does not say which (a client
-    sent it) is that of a topic that no account reads unless it is named.
+    sent it) is that of a topic that no account reads unless it is named. What a group popped is its
+    topic's: `%RETRY%a_b` is also the name under which the group `a_b` gets its own back.
     """
     if not (names.is_retry(topic) or names.is_dlq(topic)):
         return topic
-    if _NAMES_QUEUES not in properties:
+    if _NAMES_QUEUES not in properties and _NAMES_GROUP not in properties:
         return topic
     found = props.read(properties)
     if props.INNER_MULTI_DISPATCH not in found:
-        return topic
+        popped = normal_topic(topic, found.get(props.ORIGIN_GROUP, ""))
+        return popped if popped and not is_of_others(popped) else topic
     origin = found.get(props.LMQ_ORIGIN_TOPIC) or found.get(props.RETRY_TOPIC) or ""
     return origin if origin and not is_of_others(origin) else names.SCHEDULE_TOPIC
 

@@ -281,8 +281,9 @@ audit: setup ## known vulnerabilities in what we depend on: a report, not a gate
 bench: setup interop-jars ## send, pull, start and memory beside Java, in one run
 	$(PY) -m bench.run
 
-bench-spark: setup ## the Spark sources beside Spark's own ceiling, planning, the sink, and each job over real data; some 20 minutes
+bench-spark: setup ## the Spark sources beside Spark's own ceiling and Kafka's connector, planning, sink, jobs; some 30 minutes
 	$(PY) -m bench.spark.sources
+	$(PY) -m bench.spark.beside_kafka
 	$(PY) -m bench.spark.planning 1000000
 	$(PY) -m bench.spark.sink
 	$(PY) -m bench.spark.jobs

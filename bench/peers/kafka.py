@@ -22,14 +22,23 @@ METADATA = (3, 4)
 
 def fetch() -> Path:
     """Return the folder of the jars, fetched when they are not there yet."""
-    folder = cache_folder() / f"kafka-{VERSION}"
-    if not (folder / f"kafka_2.13-{VERSION}.jar").exists():
+    pom = Path(__file__).with_name("pom.xml")
+    return fetch_jars(pom, f"kafka-{VERSION}", f"kafka_2.13-{VERSION}.jar")
+
+
+def fetch_jars(pom: Path, name: str, last: str) -> Path:
+    """Return the folder `name` of what a pom needs at run time; complete when `last` is there.
+
+    Raises RuntimeError where there is no Maven.
+    """
+    folder = cache_folder() / name
+    if not (folder / last).exists():
         maven = shutil.which("mvn")
         if maven is None:
-            raise RuntimeError("there is no mvn to fetch Kafka")
-        pom = Path(__file__).with_name("pom.xml")
+            raise RuntimeError(f"there is no mvn to fetch {name}")
         copy = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
-        subprocess.run([maven, "-q", "-B", "-f", str(pom), *copy], check=True)
+        command = [maven, "-q", "-B", "-f", str(pom), *copy, "-DincludeScope=runtime"]
+        subprocess.run(command, check=True)
     return folder
 
 

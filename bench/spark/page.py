@@ -13,6 +13,8 @@ def markdown(result: Mapping[str, Any]) -> str:
     kind = result.get("kind", "spark")
     if kind == "spark-planning":
         return _planning(result)
+    if kind == "spark-kafka":
+        return _beside_kafka(result)
     return _jobs(result) if kind == "spark-jobs" else _shares(result)
 
 
@@ -58,6 +60,30 @@ def _jobs(result: Mapping[str, Any]) -> str:
         f" | {it['rows_per_s']:,.0f} | {it['said']} |"
         for it in result["rows"]
     ]
+    return "\n".join(lines)
+
+
+def _beside_kafka(result: Mapping[str, Any]) -> str:
+    """Rates and CPU of both sides; a micro-batch's milliseconds where there is no rate."""
+    lines = [
+        _where(result),
+        "",
+        "| figure | rows/s | Kafka's | ratio | CPU | Kafka's | ratio | brokers | Kafka's |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for it in result["rows"]:
+        ours, kafka = it["roquet"], it["kafka"]
+        ratio = kafka["seconds"] / ours["seconds"]
+        cpu = ours["cpu_s"] / kafka["cpu_s"]
+        if it["use"] == "floor":
+            times = f"{ours['seconds'] * 1e3:,.0f} ms | {kafka['seconds'] * 1e3:,.0f} ms"
+            lines.append(f"| {it['name']} | {times} | {ratio:.2f} | | | {cpu:.2f} | | |")
+            continue
+        millions = it["rows"] / 1e6
+        rates = f"{it['rows'] / ours['seconds']:,.0f} | {it['rows'] / kafka['seconds']:,.0f}"
+        used = " | ".join(f"{side['cpu_s'] / millions:.1f}" for side in (ours, kafka))
+        brokers = " | ".join(f"{side['broker_cpu_s'] / millions:.1f}" for side in (ours, kafka))
+        lines.append(f"| {it['name']} | {rates} | {ratio:.2f} | {used} | {cpu:.2f} | {brokers} |")
     return "\n".join(lines)
 
 

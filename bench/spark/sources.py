@@ -42,7 +42,7 @@ from roquet.spark.schema import COLUMNS
 from roquet.spark.source import register
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from pyspark.sql import DataFrame
 
@@ -245,8 +245,8 @@ def name_server(broker: Broker) -> str:
     return "127.0.0.1:" + settings.split("listenPort=")[1].split()[0]
 
 
-def session(folder: Path) -> SparkSession:
-    """Start Spark on this machine."""
+def session(folder: Path, jars: Iterable[Path] = ()) -> SparkSession:
+    """Start Spark on this machine, with further jars."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     paths = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
@@ -262,6 +262,7 @@ def session(folder: Path) -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.local.dir", str(folder / "local"))
+        .config("spark.jars", ",".join(map(str, jars)))
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")

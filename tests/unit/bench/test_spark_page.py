@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 from bench.spark.page import markdown
 from bench.spark.sources import CASES
+from bench.weights import tree_cpu_s
 
 WHERE = {
     "machine": "2 cores",
@@ -44,3 +48,20 @@ def test_the_job_archive_is_told_from_a_plain_write() -> None:
     uses = {case.use: case.name for case in CASES}
     assert uses["archive"] == "the job archive, 19 columns"
     assert uses["parquet"] == "live read to Parquet, 19 columns"
+
+
+def test_rates_and_cpu_beside_kafkas() -> None:
+    ours = {"seconds": 2.0, "cpu_s": 3.0, "broker_cpu_s": 0.5}
+    row = {"name": "sink", "use": "sink", "rows": 500_000, "roquet": ours}
+    row |= {"kafka": {"seconds": 4.0, "cpu_s": 6.0, "broker_cpu_s": 1.0}}
+    floor = {**row, "name": "micro-batch", "use": "floor"}
+    page = markdown({**WHERE, "kind": "spark-kafka", "rows": [row, floor]}).splitlines()
+    assert "| sink | 250,000 | 125,000 | 2.00 | 6.0 | 12.0 | 0.50 | 1.0 | 2.0 |" in page
+    assert "| micro-batch | 2,000 ms | 4,000 ms | 2.00 | | | 0.50 | | |" in page
+
+
+def test_cpu_of_a_tree_has_that_of_children_that_ended() -> None:
+    spin = "import time\nwhile time.process_time() < 0.3: pass"
+    before = tree_cpu_s(os.getpid())
+    subprocess.run([sys.executable, "-c", spin], check=True)
+    assert tree_cpu_s(os.getpid()) - before >= 0.3

@@ -87,7 +87,7 @@ def build(settings: Settings, clock: Clock) -> NameServer:
     report = Timer("report key values", key_values.report, every_s=600, first_after_s=60)
     kept = Path(config.kv_config_path).expanduser().with_name(file_name(config.listen_port))
     memory = Memory(kept, table, lambda: settings.now.departed_keep_ms, clock)
-    remember = Timer("remember brokers", memory.write, EVERY_S, EVERY_S)
+    remember = Timer("remember brokers", memory.look, EVERY_S, EVERY_S)
     parts = [
         *security.parts,
         Part("key_values", key_values, timers=(report,)),

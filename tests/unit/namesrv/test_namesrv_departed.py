@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ from roquet.model.topic import TopicConfig
 from roquet.namesrv.departures import departed as departed_module
 from roquet.namesrv.departures import memory
 from roquet.namesrv.departures.departed import DepartedBrokers, Served
+from roquet.namesrv.table import RouteTable
 from roquet.protocol.bodies.routes import decode_route
 from roquet.protocol.bodies.topics import TopicTableBody, decode_topic_list
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -164,6 +166,51 @@ async def test_who_left_and_who_was_there_is_known_after_a_restart(tmp_path: Pat
         assert departed.read((await route(asker, "T", ASK)).ext) == ["broker-b"]
         await asker.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "B", "clusterName": "c2"})
         assert departed.read((await route(asker, "B", ASK)).ext) == []
+
+
+@looped
+async def test_who_came_and_who_left_is_in_the_file_after_a_second(tmp_path: Path) -> None:
+    clock = FakeClock()
+    kept = tmp_path / memory.file_name(0)
+    async with serving(tmp_path, clock) as found:
+        asker = await found.connect()
+        await register(asker, "broker-a", "T", "A")
+        await written(clock, kept, ["broker-a"])
+        # A kill from here on is a start with this file.
+        await register(asker, "broker-b", "T", "B")
+        await asker.ask(RequestCode.UNREGISTER_BROKER, who("broker-a"))
+        await written(clock, kept, ["broker-a", "broker-b"])
+    assert memory.read(kept)["broker-a"][0] < memory.read(kept)["broker-b"][0]
+
+
+async def written(clock: FakeClock, kept: Path, names: list[str]) -> None:
+    """Let a second pass; the write itself is in a thread."""
+    await clock.advance(memory.EVERY_S)
+    for _ in range(1000):
+        if sorted(memory.read(kept)) == names:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{names} are not in {kept}")
+
+
+@looped
+async def test_table_that_is_slow_to_write_is_written_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, writes = FakeClock(), list[int]()
+    table = RouteTable()
+    kept = memory.Memory(tmp_path / "file", table, lambda: 60_000, clock)
+
+    async def slow() -> None:
+        writes.append(clock.steady_ms())
+        await clock.advance(0.03)
+
+    monkeypatch.setattr(kept, "write", slow)
+    for _ in range(70):
+        await kept.look()
+        await clock.advance(0.1)
+    # Each took 30 ms, so that three seconds lie between two of them.
+    assert len(writes) == 3
 
 
 @looped

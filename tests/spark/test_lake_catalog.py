@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from roquet.spark.jobs.storage.catalog import CHECKPOINTS, Catalog, Entry, Part, gone
-from roquet.spark.jobs.storage.files import Files
+from roquet.spark.jobs.storage import catalog
+from roquet.spark.jobs.storage.catalog import CHECKPOINTS, Catalog, Entry, gone
+from roquet.spark.jobs.storage.files import Files, LakeError
+from roquet.spark.jobs.storage.summary import Held, Part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,6 +33,7 @@ class World:
         self.catalog = Catalog(spark, Files(spark), str(folder))
         self._rng = random.Random(seed)
         self._live: list[Part] = []
+        self._ends: dict[Held, int] = {}
         self._number = 0
 
     def commit(self, count: int) -> None:
@@ -47,6 +50,8 @@ class World:
                 old = self._live.pop(self._rng.randrange(len(self._live)))
                 lines += gone([old], self._rng.choice(("remove", "retire")))
             self._live.append(place)
+            # Offsets grow from commit to commit.
+            self._ends |= {Held(place.topic, "b", queue): self._number + 5 for queue in queues}
             self.catalog.commit(name, lines)
             self._number += 1
 
@@ -65,6 +70,9 @@ class World:
         assert shown([tuple[object, ...](row) for row in read]) == self.told()
         live = {Part(it.topic, it.day, it.part) for it in self.catalog.live().collect()}
         assert live == set(self._live)
+        found = self.catalog.summary()
+        assert found.parts() == live
+        assert found.ends() == self._ends
 
     def checkpoints(self) -> list[Path]:
         """Return the folders of checkpoints, whether they count or not."""
@@ -121,6 +129,39 @@ def test_checkpoint_torn_off_or_deleted_loses_nothing(
     for folder in world.checkpoints():
         shutil.rmtree(folder)
     world.is_whole()
+
+
+def test_checkpoint_of_an_older_release_has_no_summary_and_counts(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = World(spark, tmp_path, 5)
+    for _ in range(2):
+        world.commit(3)
+        assert world.catalog.checkpoint(at_least=1) == 3
+    note = min((world.folder / CHECKPOINTS).glob("*.checkpoint"))
+    found = json.loads(note.read_text())
+    del found["summary"]
+    note.with_name(f".{note.name}.crc").unlink()
+    note.write_text(json.dumps(found))
+    world.commit(1)
+    world.is_whole()
+
+
+def test_many_commits_without_a_checkpoint_are_summed_up_by_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "READ_HERE", 2)
+    world = World(spark, tmp_path, 6)
+    world.commit(5)
+    world.is_whole()
+
+
+def test_damaged_commit_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    world = World(spark, tmp_path, 7)
+    world.commit(2)
+    world.catalog.commit("b0009", ['{"op": "add"'])
+    with pytest.raises(LakeError, match=r"b0009\.json is damaged"):
+        world.catalog.summary()
 
 
 @pytest.mark.parametrize("kept", [0, 7], ids=["empty", "torn"])

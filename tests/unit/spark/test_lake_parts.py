@@ -24,7 +24,8 @@ from roquet.spark.jobs.archiving.replay_plan import (
 from roquet.spark.jobs.archiving.replay_plan import merged as merged_lines
 from roquet.spark.jobs.options.lake import ARCHIVE, REPLAY
 from roquet.spark.jobs.shared import metrics
-from roquet.spark.jobs.storage.catalog import Entry, Part, merged
+from roquet.spark.jobs.storage.catalog import Entry, merged
+from roquet.spark.jobs.storage.summary import Part
 from roquet.spark.offsets import QueueKey, to_json
 
 if TYPE_CHECKING:

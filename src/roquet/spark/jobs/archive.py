@@ -366,8 +366,7 @@ class Archiver:
 
 def ends(lake: Lake) -> dict[QueueKey, int]:
     """Return the offset after the last that was ever archived, by queue."""
-    rows = lake.catalog.ever().groupBy("topic", "brokerName", "queueId").max("toOffset")
-    return {QueueKey(row[0], row[1], int(row[2])): int(row[3]) for row in rows.collect()}
+    return {QueueKey(*queue): end for queue, end in lake.catalog.summary().ends().items()}
 
 
 def backlog(done: str | None, latest: str | None) -> int:

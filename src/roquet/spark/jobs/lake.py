@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
 from roquet.spark.jobs.shared.queries import sql
-from roquet.spark.jobs.storage.catalog import CRC, RANGES, Catalog, Entry, Part, entry, gone, merged
+from roquet.spark.jobs.storage.catalog import CRC, RANGES, Catalog, Entry, entry, gone, merged
 from roquet.spark.jobs.storage.files import Files, LakeError
+from roquet.spark.jobs.storage.summary import Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -141,8 +142,7 @@ class Lake:
 
     def parts(self) -> list[Part]:
         """Return the parts that count now."""
-        live = self.catalog.live().select("topic", "day", "part").distinct()
-        return sorted(Part(*row) for row in live.collect())
+        return sorted(self.catalog.summary().parts())
 
     def place(self, it: Part) -> str:
         """Return a part's folder."""

@@ -34,7 +34,7 @@ from roquet.spark.jobs.shared import metrics
 from roquet.spark.jobs.shared.connect import need_context
 from roquet.spark.jobs.shared.queries import sql
 from roquet.spark.jobs.shared.report import Report
-from roquet.spark.jobs.storage.catalog import Part, entry
+from roquet.spark.jobs.storage.catalog import entry
 from roquet.spark.option_table import Given
 from roquet.spark.options import SinkOptions
 from roquet.spark.source import register
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from roquet.base.clock import Clock
+    from roquet.spark.jobs.storage.summary import Part
 
 DRY_RUN_READS: Final = True
 """Counting needs Spark; nothing is sent."""

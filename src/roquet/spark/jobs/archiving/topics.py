@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from roquet.spark.cluster.metadata import Metadata
 from roquet.spark.jobs.shared.queries import sql
-from roquet.spark.jobs.storage.catalog import Part
 from roquet.spark.jobs.storage.files import LakeError
+from roquet.spark.jobs.storage.summary import Part
 from roquet.spark.offsets import QueueKey
 from roquet.spark.options import SourceOptions
 from roquet.spark.reading import planning
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from roquet.spark.jobs.lake import Lake
 
 _LAST: Final = "topic string, broker string, queue int, offset bigint"
+_HOLDING: Final = """
+select distinct v.topic, v.day, v.part from {live} v join {last} l on v.topic = l.topic
+  and v.brokerName = l.broker and v.queueId = l.queue and v.toOffset = l.offset + 1"""
 _STORED: Final = """
 select r.topic, r.brokerName, r.queueId, unix_millis(r.storeTimestamp) as ms
 from {rows} r join {last} l on r.topic = l.topic and r.brokerName = l.broker
@@ -53,11 +56,8 @@ def check(lake: Lake, ends: Mapping[QueueKey, int], reading: Mapping[str, str]) 
 
 def _stored(lake: Lake, ends: Mapping[QueueKey, int]) -> Marks:
     """Return when the last message of each queue was stored, of those that the lake has."""
-    places = {
-        Part(row.topic, row.day, row.part)
-        for row in lake.catalog.live().collect()
-        if ends.get(QueueKey(row.topic, row.brokerName, int(row.queueId))) == row.toOffset
-    }
     last = lake.spark.createDataFrame([(*queue, end - 1) for queue, end in ends.items()], _LAST)
+    held = sql(lake.spark, _HOLDING, live=lake.catalog.live(), last=last).collect()
+    places = {Part(row.topic, row.day, row.part) for row in held}
     rows = sql(lake.spark, _STORED, rows=lake.read(places.__contains__), last=last).collect()
     return {QueueKey(row.topic, row.brokerName, int(row.queueId)): int(row.ms) for row in rows}

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
 from roquet.spark.jobs.shared.queries import sql
-from roquet.spark.jobs.storage.catalog import CRC, Entry, Part, entry, gone, merged
+from roquet.spark.jobs.storage.catalog import CRC, Entry, entry, gone, merged
 from roquet.spark.jobs.storage.files import LakeError
+from roquet.spark.jobs.storage.summary import Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping

@@ -10,6 +10,9 @@ opens few files however many commits there are. Invariant: the lines of a lake a
 commits, each once. A checkpoint counts from the moment at which its note is there, which names the
 commits that it covers; those stay, and all others are read from their own files. Without its
 folder, or a note that can be read, the commits are read: nothing is lost with a checkpoint.
+
+The note also has the summary of its commits (`summary.py`), so that who asks which parts count, or
+where queues go on, reads notes and the commits since, and starts no job of Spark.
 """
 
 from __future__ import annotations
@@ -20,6 +23,9 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from roquet.spark.jobs.shared.queries import sql
+from roquet.spark.jobs.storage import summary
+from roquet.spark.jobs.storage.files import LakeError
+from roquet.spark.jobs.storage.summary import Held, Part, Summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,11 +47,17 @@ CHECKPOINTS: Final = "_checkpoints"
 """The folder of them, in that of the catalog; Spark passes over it when that is read."""
 CHECKPOINT_COMMITS: Final = 100
 """Commits in no checkpoint that are worth one."""
+READ_HERE: Final = 2 * CHECKPOINT_COMMITS
+"""Commits that the driver reads by itself; more are a job of Spark."""
 _COMMIT: Final = "split_part(input_file_name(), '/', -1) as commit"
 _GONE: Final = "select distinct topic, day, part from {entries} where op {which}"
 _HELD: Final = """
 select topic, day, part, brokerName, queueId, fromOffset, toOffset, rows, crc
 from (select * from {entries} where op = 'add') left anti join {gone} using (topic, day, part)"""
+_PARTS: Final = "select distinct op, topic, day, part from {entries}"
+_ENDS: Final = """
+select topic, brokerName, queueId, max(toOffset) as toOffset from {entries}
+where op = 'add' group by topic, brokerName, queueId"""
 RANGES: Final = """
 select topic, cast(day as string) as day, part, brokerName, queueId,
   min(queueOffset) as fromOffset, max(queueOffset) + 1 as toOffset, count(*) as rows,
@@ -59,14 +71,6 @@ CRC: Final = (
 
 
 _SORTED: Final = ("topic", "brokerName", "queueId", "fromOffset")
-
-
-class Part(NamedTuple):
-    """A part's place."""
-
-    topic: str
-    day: str
-    part: str
 
 
 class Entry(NamedTuple):
@@ -112,6 +116,14 @@ def merged(entries: Iterable[Entry], part: str) -> list[Entry]:
     return sorted(found.values())
 
 
+class Note(NamedTuple):
+    """What is known of a checkpoint: its folder, the commits in it, and what they come to."""
+
+    folder: str
+    commits: frozenset[str]
+    summary: Summary | None
+
+
 class Catalog:
     """Reads commits and makes new ones."""
 
@@ -123,28 +135,51 @@ class Catalog:
 
     def entries(self) -> DataFrame:
         """Return all lines of all commits that are there now, each with its commit's file name."""
-        folders, covered = self._checkpoints()
-        names = [name for name in self._commits() if name not in covered]
+        notes, names = self._read()
         found = self._lines(names)
-        if not folders:
+        if not notes:
             return found
-        reader = self._spark.read.schema(f"{DDL}, commit string")
-        return reader.parquet(*folders).unionAll(found)
+        return self._of(it.folder for it in notes).unionAll(found)
+
+    def summary(self) -> Summary:
+        """Return which parts count and where queues end, by all commits that are there now.
+
+        Raises LakeError when a commit is damaged.
+        """
+        notes, names = self._read()
+        made = Summary()
+        # Checkpoints of older releases have none.
+        without = [it.folder for it in notes if it.summary is None]
+        for note in notes:
+            if note.summary is not None:
+                made.add(note.summary)
+        if without:
+            made.add(self._summed(self._of(without)))
+        if len(names) > READ_HERE:
+            made.add(self._summed(self._lines(names)))
+            return made
+        for name in names:
+            try:
+                made.add_lines(self._files.read(f"{self.folder}/{name}"))
+            except (ValueError, TypeError, KeyError) as error:
+                raise LakeError(f"{self.folder}/{name} is damaged: {error}") from error
+        return made
 
     def checkpoint(self, at_least: int = CHECKPOINT_COMMITS) -> int:
         """Make a checkpoint of the commits that are in none; return how many, 0 below `at_least`.
 
         Two jobs may do so at a time: of two checkpoints with a commit in common one counts.
         """
-        _, covered = self._checkpoints()
-        names = [name for name in self._commits() if name not in covered]
+        _, names = self._read()
         if len(names) < max(1, at_least):
             return 0
         name = f"{names[0].removesuffix('.json')}-{uuid.uuid4().hex[:8]}"
         folder = f"{self.folder}/{CHECKPOINTS}/{name}"
         lines = self._lines(names)
         lines.repartition(1).sortWithinPartitions(*_SORTED).write.parquet(folder)
-        self._files.write_new(folder + NOTE, json.dumps({"commits": names}))
+        # Of what was written, so that the note and the folder say the same.
+        made = self._summed(self._of([folder])).to_json()
+        self._files.write_new(folder + NOTE, json.dumps({"commits": names, "summary": made}))
         return len(names)
 
     def live(self) -> DataFrame:
@@ -190,28 +225,42 @@ class Catalog:
             return self._spark.createDataFrame([], f"{DDL}, commit string")
         return self._spark.read.schema(DDL).json(paths).selectExpr("*", _COMMIT)
 
-    def _checkpoints(self) -> tuple[list[str], set[str]]:
-        """Return the folders of the checkpoints that count, and the commits that they cover."""
-        root = f"{self.folder}/{CHECKPOINTS}"
-        names = self._files.names(root)
-        folders, covered = list[str](), set[str]()
-        for name in names:
-            if not name.endswith(NOTE):
-                continue
-            mine, folder = self._covered(f"{root}/{name}"), name.removesuffix(NOTE)
-            # Two that were made at once may have commits in common: one of them counts.
-            if mine and folder in names and not mine & covered:
-                folders.append(f"{root}/{folder}")
-                covered |= mine
-        return folders, covered
+    def _of(self, folders: Iterable[str]) -> DataFrame:
+        return self._spark.read.schema(f"{DDL}, commit string").parquet(*folders)
 
-    def _covered(self, note: str) -> set[str]:
-        """Return the commits that a note names; none when it is damaged, and it does not count."""
+    def _summed(self, entries: DataFrame) -> Summary:
+        made = Summary()
+        for row in sql(self._spark, _PARTS, entries=entries).collect():
+            made.add_part(row.op, Part(row.topic, row.day, row.part))
+        for row in sql(self._spark, _ENDS, entries=entries).collect():
+            made.add_end(Held(row.topic, row.brokerName, int(row.queueId)), int(row.toOffset))
+        return made
+
+    def _read(self) -> tuple[list[Note], list[str]]:
+        """Return the checkpoints that count, and the commits that are in none of them."""
+        root = f"{self.folder}/{CHECKPOINTS}"
+        folders = self._files.names(root)
+        notes, covered = list[Note](), set[str]()
+        for name in folders:
+            if not name.endswith(NOTE) or name.removesuffix(NOTE) not in folders:
+                continue
+            found = self._note(f"{root}/{name}")
+            # Two that were made at once may have commits in common: one of them counts.
+            if found is not None and found.commits and not found.commits & covered:
+                notes.append(found)
+                covered |= found.commits
+        return notes, [name for name in self._commits() if name not in covered]
+
+    def _note(self, path: str) -> Note | None:
+        """Return a note; None when it is damaged, and its commits are read instead."""
         try:
-            return {str(name) for name in json.loads(self._files.read(note))["commits"]}
+            found = json.loads(self._files.read(path))
+            commits = frozenset(map(str, found["commits"]))
+            made = summary.from_json(found["summary"]) if "summary" in found else None
         except (ValueError, TypeError, KeyError) as error:
-            log.warning("%s is damaged, its commits are read instead: %s", note, error)
-            return set()
+            log.warning("%s is damaged, its commits are read instead: %s", path, error)
+            return None
+        return Note(path.removesuffix(NOTE), commits, made)
 
     def _held(self, which: str) -> DataFrame:
         entries = self.entries()

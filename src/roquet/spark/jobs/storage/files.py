@@ -38,7 +38,14 @@ class Files:
         if not self.exists(folder):
             return []
         found = self._system(folder).listStatus(self._path(folder))
-        return sorted(str(it.getPath().getName()) for it in found)
+        if len(found) == 0:
+            return []
+        within = f"{found[0].getPath().getParent().toString()}/"
+        # One call for all: a call to the JVM for each name is seconds for 10,000 of them. Its text
+        # is "{path,path}", and no name has a slash in it.
+        paths = self._jvm.org.apache.hadoop.fs.FileUtil.stat2Paths(found)
+        text = str(self._jvm.org.apache.commons.lang3.ArrayUtils.toString(paths))
+        return sorted(text[1:-1].removeprefix(within).split(f",{within}"))
 
     def local(self, path: str) -> str | None:
         """Return the path on this machine's disk; None on any other file system."""

@@ -1,0 +1,100 @@
+"""What a lake's catalog comes to: which parts count, and where each queue goes on. Pure.
+
+Invariant: the summary of some commits, added to that of others, is the summary of all of them, in
+any order. So each checkpoint has that of its commits in its note, and a reader adds up notes
+instead of lines: a lake of 10,000 commits of 2,000 queues has 20,000,000 lines, and 100 notes of
+2,000 queues each.
+
+A part that replaces others has their offsets, so the end of a queue is that of any line of it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ADD: Final = "add"
+
+
+class Part(NamedTuple):
+    """A part's place."""
+
+    topic: str
+    day: str
+    part: str
+
+
+class Held(NamedTuple):
+    """A queue of the source, as a lake names it."""
+
+    topic: str
+    broker: str
+    queue: int
+
+
+class Summary:
+    """Parts and ends of the lines that were added."""
+
+    def __init__(self) -> None:
+        """Begin with no line."""
+        self._added: set[Part] = set()
+        self._gone: set[Part] = set()
+        self._ends: dict[Held, int] = {}
+
+    def parts(self) -> set[Part]:
+        """Return the parts that count: added, and neither removed nor retired."""
+        return self._added - self._gone
+
+    def ends(self) -> dict[Held, int]:
+        """Return the offset after the last that was ever archived, by queue."""
+        return dict(self._ends)
+
+    def add_part(self, op: str, place: Part) -> None:
+        """Take what a line does to a part."""
+        (self._added if op == ADD else self._gone).add(place)
+
+    def add_end(self, queue: Held, end: int) -> None:
+        """Take the end of a queue in one line, or in many."""
+        self._ends[queue] = max(end, self._ends.get(queue, 0))
+
+    def add_lines(self, text: str) -> None:
+        """Take the lines of a commit. Raises ValueError, KeyError when they are damaged."""
+        for it in map(json.loads, text.splitlines()):
+            self.add_part(it["op"], Part(it["topic"], it["day"], it["part"]))
+            if it["op"] == ADD:
+                self.add_end(Held(it["topic"], it["brokerName"], it["queueId"]), it["toOffset"])
+
+    def add(self, other: Summary) -> None:
+        """Take all of another summary."""
+        self._added |= other._added
+        self._gone |= other._gone
+        for queue, end in other._ends.items():
+            self.add_end(queue, end)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a note keeps."""
+        return {
+            "added": sorted(self._added),
+            "gone": sorted(self._gone),
+            "ends": [[*queue, end] for queue, end in sorted(self._ends.items())],
+        }
+
+
+def from_json(found: Any) -> Summary:
+    """Read what a note keeps. Raises ValueError, TypeError, KeyError when it is damaged."""
+    made = Summary()
+    for op, name in ((ADD, "added"), ("gone", "gone")):
+        for place in _rows(found[name]):
+            made.add_part(op, Part(*map(str, place)))
+    for topic, broker, queue, end in _rows(found["ends"]):
+        made.add_end(Held(str(topic), str(broker), int(queue)), int(end))
+    return made
+
+
+def _rows(found: Any) -> Iterable[list[Any]]:
+    if not isinstance(found, list):
+        raise TypeError(f"a list is expected, not {type(found).__name__}")
+    return found

@@ -44,16 +44,53 @@ def new_topic(running: Running, counts: tuple[int, ...]) -> str:
     return topic
 
 
+def traces(spark: SparkSession, running: Running, topic: str) -> str:
+    """Trace the messages of a topic, a group a queue, all but one; return the trace topic."""
+    given = {"nameServers": running.name_servers, "subscribe": topic}
+    rows = spark.read.format("roquet").options(**given, columns="queueId,queueOffset,uniqKey")
+    ids: dict[int, list[str]] = {}
+    for row in rows.load().collect():
+        if (row.queueId, row.queueOffset) != (1, 9):
+            ids.setdefault(row.queueId, []).append(row.uniqKey)
+    records = [
+        (
+            "Pub",
+            1000,
+            "R",
+            f"p{queue}",
+            topic,
+            ",".join(them),
+            "a",
+            "k",
+            "h:1",
+            5,
+            9,
+            4,
+            "O",
+            "true",
+        )
+        for queue, them in ids.items()
+    ]
+    made = ["\x01".join(map(str, it)) + "\x02" for it in records]
+    # A client that was not sure says it twice.
+    running.create_topic(f"{topic}-traces", 1)
+    bodies = [*made, made[0]]
+    running.send(f"{topic}-traces", [Message(f"{topic}-traces", it.encode()) for it in bodies], 0)
+    return f"{topic}-traces"
+
+
 def test_stats_counts_what_was_sent_live_and_on_disk(
     spark: SparkSession, running: Running, tmp_path: Path
 ) -> None:
     topic = new_topic(running, (30, 10, 0))
+    traced = traces(spark, running, topic)
     shutil.copytree(running.store / "commitlog", tmp_path / "store" / "commitlog")
     ends = {"live": {"nameServers": running.name_servers}, "disk": {"store": f"{tmp_path}/store"}}
     for name, end in ends.items():
         said: list[str] = []
         out = tmp_path / name
         given = {**end, "subscribe": topic, "metricsPath": str(tmp_path / "metrics")}
+        given["traceTopic"] = traced
         report = stats.run(spark, {**given, "out": str(out)}, said.append)
         assert report.exit_code == 0
         assert report.lines == ("40 messages counted",)
@@ -79,13 +116,17 @@ def test_stats_counts_what_was_sent_live_and_on_disk(
         assert {row.producer for row in spark.read.parquet(f"{out}/minutes").collect()} == {
             "127.0.0.1"
         }
+        # Brokers store no producer group; a message without a trace has none here either.
+        groups = spark.read.parquet(f"{out}/groups").collect()
+        assert {row.producerGroup: row.messages for row in groups} == {"p0": 30, "p1": 9, None: 1}
+        assert sum(row.bytes for row in groups) == whole.bytes
         told = (tmp_path / "metrics/stats.prom").read_text()
         assert f'roquet_stats_messages{{topic="{topic}"}} 40' in told
         for table in ("minutes", "sizes"):
             rows = spark.read.parquet(f"{out}/{table}").collect()
             assert sum(row.messages for row in rows) == 40
         page = (out / "report.html").read_text()
-        assert page.count("data:image/png;base64,") == 7
+        assert page.count("data:image/png;base64,") == 8
         assert "<b>40</b>" in page
 
 

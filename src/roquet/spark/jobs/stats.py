@@ -2,8 +2,9 @@
 
 Tables as Parquet in `out`: `topics`, `queues`, `tags`, `producers`, `minutes`, `sizes`, `keys`; and
 one HTML page. A producer is the host that a message was born on, since a broker stores no producer
-group. Latency is store time minus born time, in milliseconds, by two clocks: it is below zero where
-the producer's is ahead.
+group; with `traceTopic` there is also the table `groups`, by what clients say of their sends.
+Latency is store time minus born time, in milliseconds, by two clocks: it is below zero where the
+producer's is ahead.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from roquet.spark.jobs.shared import metrics
 from roquet.spark.jobs.shared.page import Bars, Lines, Listing, Page, bytes_text, write
 from roquet.spark.jobs.shared.queries import sql
 from roquet.spark.jobs.shared.report import Report
+from roquet.spark.jobs.tracing.senders import senders
 from roquet.spark.option_table import Given
 from roquet.spark.source import register
 
@@ -36,7 +38,7 @@ POINTS: Final = 300
 ROWS_SHOWN: Final = 101
 
 _MESSAGES = """
-select topic, brokerName, queueId, queueOffset, storeSize, keys, tags, storeTimestamp,
+select topic, brokerName, queueId, queueOffset, storeSize, {unique} keys, tags, storeTimestamp,
   regexp_replace(bornHost, ':[0-9]*$', '') as producer,
   unix_millis(storeTimestamp) - unix_millis(bornTimestamp) as latency
 from {read}"""
@@ -64,6 +66,12 @@ select topic, producer, count(*) as messages, sum(storeSize) as bytes,
   min(storeTimestamp) as firstStored, max(storeTimestamp) as lastStored,
   percentile_approx(latency, 0.5) as latencyP50, percentile_approx(latency, 0.99) as latencyP99
 from {messages} group by topic, producer"""
+_GROUPS = """
+select topic, producerGroup, count(*) as messages, sum(storeSize) as bytes,
+  min(storeTimestamp) as firstStored, max(storeTimestamp) as lastStored,
+  percentile_approx(latency, 0.5) as latencyP50, percentile_approx(latency, 0.99) as latencyP99
+from (select m.*, s.producerGroup from {messages} m left join {senders} s
+      on s.uniqKey = m.uniqKey) group by topic, producerGroup"""
 _MINUTES = """
 select topic, brokerName, queueId, tags, producer, date_trunc('minute', storeTimestamp) as minute,
   count(*) as messages, sum(storeSize) as bytes,
@@ -104,6 +112,8 @@ class StatsOptions:
     source: str
     reading: dict[str, str]
     where: str
+    trace_topic: str
+    """The topic with the traces of sends; empty when nothing is counted by producer group."""
     out: str
     report: Path
     top: int
@@ -130,12 +140,14 @@ class StatsOptions:
         if servers and len(reading) != 1:
             raise UsageError("nameServers needs subscribe or subscribePattern")
         reading |= {name: str(value) for name, value in numbers.items() if value is not None}
-        reading |= {"columns": COLUMNS}
+        trace_topic = given.text("traceTopic") or ""
+        reading |= {"columns": f"{COLUMNS},uniqKey" if trace_topic else COLUMNS}
         reading |= {"nameServers": servers, **presence(given)} if servers else {"path": store or ""}
         return cls(
             source="roquet" if servers else "roquet-log",
             reading=reading,
             where=servers or store or "",
+            trace_topic=trace_topic,
             out=out,
             report=Path(report or Path(out) / "report.html"),
             top=20 if top is None else top,
@@ -143,12 +155,19 @@ class StatsOptions:
             dry_run=given.flag("dryRun"),
         )
 
+    @property
+    def tables(self) -> dict[str, str]:
+        """Return the tables that are made, and the SQL of each."""
+        return {**TABLES, **({"groups": _GROUPS} if self.trace_topic else {})}
+
     def plan(self) -> tuple[str, ...]:
         """Return what will be done, in lines."""
         topics = self.reading.get("subscribe") or self.reading.get("subscribePattern")
+        traced = f", and the traces of {self.trace_topic}" if self.trace_topic else ""
         return (
-            f"read {topics or 'all topics'} from {self.where} ({self.source}), without bodies",
-            f"write the tables {', '.join(TABLES)} to {self.out} as Parquet, replacing them",
+            f"read {topics or 'all topics'} from {self.where} ({self.source}), without bodies"
+            + traced,
+            f"write the tables {', '.join(self.tables)} to {self.out} as Parquet, replacing them",
             f"write the page {self.report}",
         )
 
@@ -165,7 +184,8 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
         return Report(wanted.plan())
     register(spark)
     read = spark.read.format(wanted.source).options(**wanted.reading).load()
-    messages = sql(spark, _MESSAGES, read=read).persist()
+    unique = "uniqKey," if wanted.trace_topic else ""
+    messages = sql(spark, _MESSAGES.replace("{unique}", unique), read=read).persist()
     try:
         count = messages.count()
         say(f"{count:,} messages read from {wanted.where}")
@@ -178,7 +198,7 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
     say(f"page {wanted.report}")
     if wanted.metrics is not None:
         metrics.write(wanted.metrics, "stats.prom", _gauges(found))
-    folders = tuple(f"{wanted.out}/{name}" for name in TABLES)
+    folders = tuple(f"{wanted.out}/{name}" for name in wanted.tables)
     return Report((f"{count:,} messages counted",), (*folders, str(wanted.report)))
 
 
@@ -189,15 +209,31 @@ def _tables(
     spark: SparkSession, messages: DataFrame, wanted: StatsOptions, say: Callable[[str], None]
 ) -> dict[str, DataFrame]:
     found: dict[str, DataFrame] = {}
-    for name, text in TABLES.items():
+    for name, text in wanted.tables.items():
         path = f"{wanted.out}/{name}"
         arguments = {"top": wanted.top} if ":top" in text else None
-        made = sql(spark, text, args=arguments, messages=messages)
+        read = {"messages": messages}
+        if name == "groups":
+            read["senders"] = _senders(spark, wanted)
+        made = sql(spark, text, args=arguments, **read)
         made.coalesce(1).write.mode("overwrite").parquet(path)
         # What was written is what the page shows.
         found[name] = spark.read.parquet(path)
         say(f"table {path}")
     return found
+
+
+def _senders(spark: SparkSession, wanted: StatsOptions) -> DataFrame:
+    kept = ("nameServers", "path", "brokers", "unreachableTimeoutMs")
+    reading = {name: value for name, value in wanted.reading.items() if name in kept}
+    if wanted.source == "roquet":
+        # Traces are deleted by age like everything: a message without one has no group.
+        reading["failOnDataLoss"] = "false"
+    else:
+        reading["onCorrupt"] = "report"
+    since = wanted.reading.get("startingTimestamp")
+    since_ms = None if since is None else int(since)
+    return senders(spark, wanted.source, wanted.trace_topic, reading, since_ms)
 
 
 def _page(
@@ -300,9 +336,13 @@ def _bars(found: dict[str, DataFrame]) -> list[Bars]:
         ("Fullest queues", "queues", "concat(topic, ' ', brokerName, ' ', queueId)"),
         ("Tags", "tags", "concat(topic, ' ', coalesce(nullif(tags, ''), '(none)'))"),
         ("Producers, by host", "producers", "concat(topic, ' ', producer)"),
+        ("Producer groups", "groups", "concat(topic, ' ', coalesce(producerGroup, '(no trace)'))"),
         ("Hot keys", "keys", "concat(topic, ' ', key)"),
     ):
-        rows = _most(found[table]).selectExpr(f"{name} as name", "messages").collect()
+        made_of = found.get(table)
+        if made_of is None:
+            continue
+        rows = _most(made_of).selectExpr(f"{name} as name", "messages").collect()
         if rows:
             names = [row.name for row in rows]
             made.append(Bars(title=title, names=names, counts=[row.messages for row in rows]))
@@ -315,12 +355,14 @@ def _listings(found: dict[str, DataFrame]) -> list[Listing]:
         ("Queues", "queues", "topic brokerName queueId messages bytes firstOffset lastOffset skew"),
         ("Tags", "tags", "topic tags messages bytes"),
         ("Producers", "producers", "topic producer messages bytes latencyP50 latencyP99"),
+        ("Producer groups", "groups", "topic producerGroup messages bytes latencyP50 latencyP99"),
         ("Hot keys", "keys", "topic key messages share"),
     )
     notes = {
         "topics": "Sizes are those in the log; latencies are milliseconds from born to stored.",
         "queues": "skew: messages of the queue by the mean of its topic's queues; 1 is even.",
         "producers": "Hosts that messages were born on: a broker stores no producer group.",
+        "groups": "By the trace topic; messages without a trace have no group.",
         "keys": "share: of all keys of the topic.",
     }
     return [
@@ -334,6 +376,7 @@ def _listings(found: dict[str, DataFrame]) -> list[Listing]:
             note=notes.get(table, ""),
         )
         for title, table, names in wanted
+        if table in found
     ]
 
 

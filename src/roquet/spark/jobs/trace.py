@@ -31,11 +31,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-COLUMNS: Final = "queueOffset,storeTimestamp,bornHost,body"
 TABLES: Final = ("events", "sends", "consumptions", "latencies", "failures", "damaged")
 SUMMED_UP: Final = ("latencies", "failures", "damaged")
 """Tables that are one file; the others have a row for each record."""
-TASKS_A_CORE: Final = 2
 POINTS: Final = 300
 STORIES_MAX: Final = 10
 """Messages with the wanted key whose story is told, the newest."""
@@ -69,7 +67,7 @@ class TraceOptions:
             raise UsageError(f"key = {key[:80]!r}: one key or id, of {KEY_LENGTH_MAX} at most")
         reading = {
             "subscribe": given.text("traceTopic") or names.TRACE_TOPIC,
-            "columns": COLUMNS,
+            "columns": trace_queries.READ,
             **{
                 name: str(value)
                 for name in ("startingTimestamp", "endingTimestamp")
@@ -166,8 +164,7 @@ def _tables(
         found[name] = spark.read.parquet(folder)
         say(f"table {folder}")
 
-    # The trace topic has one queue, as brokers make it: all cores read it.
-    tasks = str(TASKS_A_CORE * cores(spark))
+    tasks = str(trace_queries.TASKS_A_CORE * cores(spark))
     reading = {"minPartitions": tasks, **wanted.reading}
     # Messages are kept, and their records, of which there are many more, taken apart twice: what
     # the topic gets meanwhile would else be looked at for one table only.

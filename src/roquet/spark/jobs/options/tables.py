@@ -52,6 +52,12 @@ STATS: Final[Table] = (
         low=1,
         high=1000,
     ),
+    Option(
+        name="traceTopic",
+        default="",
+        doc="the topic that clients trace to, ordinarily `RMQ_SYS_TRACE_TOPIC`: with it messages"
+        " are counted by producer group too",
+    ),
     metrics("stats.prom"),
     DRY_RUN,
 )

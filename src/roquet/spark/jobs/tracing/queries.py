@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+READ: Final = "queueOffset,storeTimestamp,bornHost,body"
+"""Columns of the trace topic."""
+TASKS_A_CORE: Final = 2
+"""The trace topic has one queue, as brokers make it: all cores read it."""
 # A batch is one record with the ids of its messages; a trace that was sent twice counts once.
 SENDS: Final = """
 select distinct `group`, topic, explode(split(msgId, ',')) as msgId, tags, keys, host, storeHost,

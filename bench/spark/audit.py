@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import json
 import os
 import platform
@@ -22,11 +21,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench import weights
 from bench.run import commit
 from roquet import roquet_native as native
 
-ADOPT = 36
-"""PR_SET_CHILD_SUBREAPER of prctl(2)."""
 BATCH = 64
 QUEUES = 8
 TOPICS = 4
@@ -79,7 +77,7 @@ def main() -> int:
     parser.add_argument("--mb", type=int, default=256, help="bodies in each store")
     parser.add_argument("--body", type=int, default=1024, help="bytes of each body")
     given = parser.parse_args()
-    ctypes.CDLL(None, use_errno=True).prctl(ADOPT, 1, 0, 0, 0)
+    weights.adopt()
     folder = Path(tempfile.mkdtemp(prefix="roquet-bench-audit-"))
     try:
         count, size = write(folder / "left", given.mb << 20, given.body)

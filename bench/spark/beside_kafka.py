@@ -31,7 +31,7 @@ from bench import processes
 from bench.peers import kafka
 from bench.spark import page, results
 from bench.spark.sources import ALL, QUEUES, QUIET, SPLITS, name_server, session
-from bench.weights import tree_cpu_s
+from bench.weights import adopt, tree_cpu_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,6 +89,8 @@ class Bench:
     def __init__(self, spark: SparkSession, ours: Broker, peer: Peer, folder: Path) -> None:
         self.spark, self.ours, self.peer, self.folder = spark, ours, peer, folder
         self.rows = 0
+        self.starts: dict[str, list[float]] = {side: [] for side in SIDES}
+        """Seconds of each stream that were in no micro-batch with rows."""
         self._names = name_server(ours)
         self._given: DataFrame | None = None
 
@@ -137,7 +139,10 @@ class Bench:
         return time.monotonic() - begin
 
     def _stream(self, side: str, case: Case) -> float:
-        """Return the seconds of a whole stream, or the median of micro-batches of a row."""
+        """Return the seconds of all micro-batches, or the median of micro-batches of a row.
+
+        What a query needs before and between them is not in it: it is once in a query's life.
+        """
         floor = case.use == "floor"
         given = self.options(side, case)
         given["maxOffsetsPerTrigger"] = "1" if floor else str(A_TRIGGER)
@@ -158,14 +163,17 @@ class Bench:
             took = time.monotonic() - begin
             if (error := query.exception()) is not None:
                 raise error
-            read = sum(it.numInputRows for it in query.recentProgress)
-            if not floor and read != self.rows:
-                raise RuntimeError(f"{side}: {read} rows of {self.rows}")
-            times = [it.durationMs["triggerExecution"] for it in query.recentProgress[2:]]
-            return statistics.median(times) / 1000 if floor else took
+            progress = [it for it in query.recentProgress if it.numInputRows]
         finally:
             query.stop()
             shutil.rmtree(checkpoint, ignore_errors=True)
+        times = [it.durationMs["triggerExecution"] / 1000 for it in progress]
+        if floor:
+            return statistics.median(times[2:])
+        if (read := sum(it.numInputRows for it in progress)) != self.rows:
+            raise RuntimeError(f"{side}: {read} rows of {self.rows}")
+        self.starts[side].append(took - sum(times))
+        return sum(times)
 
     def check(self) -> None:
         """Raise RuntimeError when a topic has not the rows that were written."""
@@ -211,8 +219,10 @@ def _clients_cpu_s(bench: Bench) -> float:
     return tree_cpu_s(os.getpid()) - sum(map(tree_cpu_s, servers))
 
 
-def run(cases: list[Case], rows: int, pairs: int, folder: Path, console: Console) -> list[Any]:
-    """Start everything, measure the cases, stop everything."""
+def run(
+    cases: list[Case], rows: int, pairs: int, folder: Path, console: Console
+) -> tuple[list[Any], dict[str, float]]:
+    """Start everything, measure the cases, stop everything; add what a stream's start takes."""
     pom = Path(__file__).with_name("connector.xml")
     last = f"spark-token-provider-kafka-0-10_2.13-{VERSION}.jar"
     jars = kafka.fetch_jars(pom, f"spark-kafka-{VERSION}", last)
@@ -226,7 +236,8 @@ def run(cases: list[Case], rows: int, pairs: int, folder: Path, console: Console
             bench = Bench(spark, broker, peer, folder)
             bench.fill(rows)
             bench.check()
-            return [measure(bench, it, pairs, console.print) for it in cases]
+            found = [measure(bench, it, pairs, console.print) for it in cases]
+            return found, {side: statistics.median(it) for side, it in bench.starts.items() if it}
     finally:
         peer.stop()
         spark.stop()
@@ -240,16 +251,19 @@ def main() -> int:
     parser.add_argument("--only", default="", help="figures whose name contains this text")
     parser.add_argument("--folder", default=None, help="where logs and checkpoints are made")
     asked = parser.parse_args()
+    # Spark ends workers whose own parent has ended before them.
+    adopt()
     console = Console(highlight=False)
     cases = [it for it in CASES if asked.only in it.name]
     about = results.circumstances("bench.spark.beside_kafka")
     folder = Path(tempfile.mkdtemp(prefix="roquet-bench-spark-", dir=asked.folder))
     begun = time.monotonic()
     try:
-        rows = run(cases, asked.rows, asked.pairs, folder, console)
+        rows, starts = run(cases, asked.rows, asked.pairs, folder, console)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     result = {**about, "took_s": time.monotonic() - begun, "rows": rows}
+    result["stream_start_s"] = starts
     target = results.save("spark-kafka", result)
     print(page.markdown({"kind": "spark-kafka", **result}))
     print(f"written to {target}")

@@ -84,6 +84,11 @@ def _beside_kafka(result: Mapping[str, Any]) -> str:
         used = " | ".join(f"{side['cpu_s'] / millions:.1f}" for side in (ours, kafka))
         brokers = " | ".join(f"{side['broker_cpu_s'] / millions:.1f}" for side in (ours, kafka))
         lines.append(f"| {it['name']} | {rates} | {ratio:.2f} | {used} | {cpu:.2f} | {brokers} |")
+    for side, seconds in result.get("stream_start_s", {}).items():
+        lines += [
+            "",
+            f"Start and end of a stream that are in no micro-batch, {side}: {seconds:.1f} s.",
+        ]
     return "\n".join(lines)
 
 

@@ -61,3 +61,18 @@ def test_summaries_add_up_to_that_of_all_lines(
 def test_damaged_summary_is_refused(found: Any) -> None:
     with pytest.raises((ValueError, TypeError, KeyError)):
         from_json(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        '{"op":"add","topic":"t","day":"d"}',
+        '{"op":"add","topic":"t","day":"d","part":"p"}',
+        '{"op":"add","topic":"t","day":"d","part":"p","brokerName":"b","queueId":0}',
+        '{"op":"add","topic":"t","day":"d","part":"p","brokerName":"b","queueId":0,"toOffset":"1"}',
+    ],
+)
+def test_damaged_line_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        Summary().add_lines(text)

@@ -26,7 +26,12 @@ class Files:
         """Use the session's file systems."""
         context: Any = spark.sparkContext
         # PySpark has no public way to Hadoop's file systems.
-        self._jvm: Any = context._jvm  # noqa: SLF001
+        java: Any = context._jvm.org.apache  # noqa: SLF001
+        # Looked up once: each part of a name is a call to the JVM.
+        self._new_path: Any = java.hadoop.fs.Path
+        self._to_paths: Any = java.hadoop.fs.FileUtil.stat2Paths
+        self._to_text: Any = java.commons.lang3.ArrayUtils.toString
+        self._read: Any = java.commons.io.IOUtils.toString
         self._conf: Any = context._jsc.hadoopConfiguration()  # noqa: SLF001
 
     def exists(self, path: str) -> bool:
@@ -43,8 +48,7 @@ class Files:
         within = f"{found[0].getPath().getParent().toString()}/"
         # One call for all: a call to the JVM for each name is seconds for 10,000 of them. Its text
         # is "{path,path}", and no name has a slash in it.
-        paths = self._jvm.org.apache.hadoop.fs.FileUtil.stat2Paths(found)
-        text = str(self._jvm.org.apache.commons.lang3.ArrayUtils.toString(paths))
+        text = str(self._to_text(self._to_paths(found)))
         return sorted(text[1:-1].removeprefix(within).split(f",{within}"))
 
     def local(self, path: str) -> str | None:
@@ -77,7 +81,7 @@ class Files:
         """Return the text of a file."""
         stream = self._system(path).open(self._path(path))
         try:
-            text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+            text = self._read(stream, "UTF-8")
         finally:
             stream.close()
         return str(text)
@@ -116,7 +120,7 @@ class Files:
             stream.close()
 
     def _path(self, path: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(path)
+        return self._new_path(path)
 
     def _system(self, path: str) -> Any:
         return self._path(path).getFileSystem(self._conf)

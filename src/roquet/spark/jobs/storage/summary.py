@@ -10,8 +10,9 @@ A part that replaces others has their offsets, so the end of a queue is that of 
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,6 +34,21 @@ class Held(NamedTuple):
     topic: str
     broker: str
     queue: int
+
+
+class _Line(msgspec.Struct):
+    """What is asked of a line; those that remove a part have no queue."""
+
+    op: str
+    topic: str
+    day: str
+    part: str
+    brokerName: str = ""  # noqa: N815  (names of the files)
+    queueId: int = 0  # noqa: N815
+    toOffset: int = -1  # noqa: N815
+
+
+_LINES: Final = msgspec.json.Decoder(_Line)
 
 
 class Summary:
@@ -61,11 +77,13 @@ class Summary:
         self._ends[queue] = max(end, self._ends.get(queue, 0))
 
     def add_lines(self, text: str) -> None:
-        """Take the lines of a commit. Raises ValueError, KeyError when they are damaged."""
-        for it in map(json.loads, text.splitlines()):
-            self.add_part(it["op"], Part(it["topic"], it["day"], it["part"]))
-            if it["op"] == ADD:
-                self.add_end(Held(it["topic"], it["brokerName"], it["queueId"]), it["toOffset"])
+        """Take the lines of a commit. Raises ValueError when they are damaged."""
+        for it in _LINES.decode_lines(text):
+            self.add_part(it.op, Part(it.topic, it.day, it.part))
+            if it.op == ADD:
+                if it.toOffset < 0 or not it.brokerName:
+                    raise ValueError(f"{it.part} is added without a queue or an end")
+                self.add_end(Held(it.topic, it.brokerName, it.queueId), it.toOffset)
 
     def add(self, other: Summary) -> None:
         """Take all of another summary."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
 from roquet._native import decode_records
 from roquet.base.errors import Refused
+from roquet.client._consuming.stacks import stacks
 from roquet.model.message import StoredMessage
 from roquet.protocol import properties as props
 from roquet.protocol.bodies import offsets
@@ -128,9 +130,11 @@ class Answers:
         return reply_to(request.command, body=offsets.encode_consumer_status(table))
 
     def running_info(self, request: Request) -> Command | None:
-        """Say everything else."""
+        """Say everything else; where it is asked for, what the threads do."""
         header = GetConsumerRunningInfoRequest.decode(request.command.ext)
         info = self._consumer(header.consumer_group).running_info()
+        if header.jstack_enable:
+            info = dataclasses.replace(info, stacks=stacks())
         return reply_to(request.command, body=info.encode())
 
     async def consume_directly(self, request: Request) -> Command | None:

@@ -179,6 +179,13 @@ def test_a_member_is_shown_with_what_it_says_of_itself(tmp_path: Path) -> None:
             assert MessageQueue("t", "broker-a", 0) in told.queues
             again = await admin.groups.running_info("g", mq.client_id, broker="broker-a")
             assert again.queues.keys() == told.queues.keys()
+            assert told.stacks is None
+            threads = await admin.groups.running_info("g", mq.client_id, stacks=True)
+            assert threads.stacks is not None
+            assert '"MainThread" thread=' in threads.stacks
+            assert f"test_a_member_is_shown_with_what_it_says_of_itself({__file__}:" in (
+                threads.stacks
+            )
             (member,) = await admin.groups.members("g", "broker-a")
             assert member.client_id == mq.client_id
             with pytest.raises(Refused):

@@ -287,6 +287,7 @@ class RunningInfo:
         table: dict[Any, Json] = {fields.queue_key(queue): it for queue, it in self.queues.items()}
         return fastjson.java(
             {
+                **({} if self.stacks is None else {"jstack": self.stacks}),
                 "mqPopTable": {},
                 "mqTable": table,
                 "properties": dict(self.properties),

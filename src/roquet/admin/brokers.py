@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from roquet.protocol.bodies.clients import Connection, ProducerInfo
     from roquet.protocol.bodies.replication import HaStatusBody
     from roquet.protocol.bodies.routes import ClusterInfo
-    from roquet.protocol.bodies.stats import BrokerStatsItem, ConsumeStatsList
+    from roquet.protocol.bodies.stats import BrokerStatsItem, ConsumeStatsList, GroupLag
     from roquet.protocol.bodies.timers import TimerMetricsBody
     from roquet.protocol.header import Header
 
@@ -114,6 +114,17 @@ class Brokers:
         header = GetConsumeStatsInBroker(is_order=ordered)
         answer = await self._ask(broker, RequestCode.GET_BROKER_CONSUME_STATS, header)
         return read(stats.ConsumeStatsList.decode, answer)
+
+    async def group_lags(self, broker: str) -> dict[str, GroupLag] | None:
+        """Return by how many messages each group is behind on a broker, by one request.
+
+        None of a broker that answers no such question, as RocketMQ's. Raises as `runtime` does.
+        """
+        if (await self.runtime(broker)).get(stats.GROUP_LAGS) != "true":
+            return None
+        header = GetConsumeStatsInBroker(is_order=False, lag_only=True)
+        answer = await self._ask(broker, RequestCode.GET_BROKER_CONSUME_STATS, header)
+        return read(stats.decode_group_lags, answer)
 
     async def timers(self, broker: str) -> TimerMetricsBody:
         """Return how many timer messages wait, by topic. Raises as `runtime` does."""

@@ -166,6 +166,7 @@ def test_batch_of_too_many_acknowledgements_is_refused_before_they_are_read(
         (RequestCode.GET_TOPIC_STATS_INFO, {"topic": "wide"}),
         (RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g", "topic": "wide"}),
         (RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}),
+        (RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false", "lagOnly": "true"}),
         (RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "wide", "group": "g"}),
         (
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
@@ -184,7 +185,8 @@ def test_request_over_all_queues_of_a_wide_topic_is_answered_in_slices(
         async with turns() as count:
             answer = await it.call(Command(code, ext=ext))
         assert answer.code == 0
-        assert answer.body.count(b'"wide"') >= QUEUES
+        if "lagOnly" not in ext:
+            assert answer.body.count(b'"wide"') >= QUEUES
         assert count.count >= QUEUES // 100
         assert count.longest_ms < TURN_MS_MAX
 

@@ -24,10 +24,11 @@ from roquet.protocol.bodies.offsets import (
     decode_queue_offsets,
     encode_consumer_status,
 )
-from roquet.protocol.bodies.stats import ConsumeStats, TopicStats
+from roquet.protocol.bodies.stats import ConsumeStats, GroupLag, TopicStats, decode_group_lags
 from roquet.protocol.bodies.topics import decode_topic_list
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command, reply_to
+from roquet.protocol.fastjson import JsonError
 from roquet.remoting import client as remoting
 from roquet.remoting.router import Request, Route
 from roquet.testing.peer import FakePeer
@@ -106,6 +107,39 @@ def test_consume_stats(tmp_path: Path) -> None:
         assert every["brokerAddr"] == "127.0.0.1:10911"
 
     play(tmp_path, story)
+
+
+def test_lag_of_each_group_is_answered_by_one_small_request(tmp_path: Path) -> None:
+    async def story(broker: Broker) -> None:
+        broker.topics.put(TopicConfig(name="U", read_queues=1, write_queues=1))
+        for n in range(4):
+            await broker.put("T", 0, b"%d" % n)
+        await broker.put("U", 0, b"x")
+        broker.offsets.commit("G", "T", 0, 3)
+        broker.offsets.commit("G", "U", 0, 0)
+        broker.offsets.commit("ahead", "T", 0, 9)
+        broker.offsets.commit("lost", "Gone", 0, 1)
+        code = RequestCode.GET_BROKER_CONSUME_STATS
+        answer = await broker.ask(code, isOrder="false", lagOnly="true")
+        assert decode_group_lags(answer.body) == {
+            "G": GroupLag(2, 0),
+            "ahead": GroupLag(0, 0),
+            "lost": GroupLag(0, 0),
+        }
+        # A group that is here and does not subscribe to a topic is not behind in it.
+        join(broker, "G", "c", FakePeer())
+        answer = await broker.ask(code, isOrder="false", lagOnly="true")
+        assert decode_group_lags(answer.body)["G"] == GroupLag(1, 1)
+        runtime = await broker.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+        assert json.loads(runtime.body)["table"]["groupLags"] == "true"
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("row", ["1", "[1]", '{"lag":"x"}', '{"members":{}}', "null"])
+def test_lag_of_a_group_that_is_no_number_is_refused(row: str) -> None:
+    with pytest.raises(JsonError):
+        decode_group_lags(f'{{"groups":{{"g":{row}}}}}'.encode())
 
 
 def json_of(answer: Command) -> dict[str, int | str]:

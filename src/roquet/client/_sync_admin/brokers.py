@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from roquet.protocol.bodies.clients import Connection, ProducerInfo
     from roquet.protocol.bodies.replication import HaStatusBody
     from roquet.protocol.bodies.routes import ClusterInfo
-    from roquet.protocol.bodies.stats import BrokerStatsItem, ConsumeStatsList
+    from roquet.protocol.bodies.stats import BrokerStatsItem, ConsumeStatsList, GroupLag
     from roquet.protocol.bodies.timers import TimerMetricsBody
     from roquet.service.loop_thread import LoopThread
 
@@ -76,6 +76,13 @@ class Brokers:
         Raises as `runtime` does.
         """
         return self._loop.run(self._inner.consume_stats(broker, ordered=ordered))
+
+    def group_lags(self, broker: str) -> dict[str, GroupLag] | None:
+        """Return by how many messages each group is behind on a broker, by one request.
+
+        None of a broker that answers no such question, as RocketMQ's. Raises as `runtime` does.
+        """
+        return self._loop.run(self._inner.group_lags(broker))
 
     def timers(self, broker: str) -> TimerMetricsBody:
         """Return how many timer messages wait, by topic. Raises as `runtime` does."""

@@ -171,6 +171,33 @@ class ConsumeStatsList:
         )
 
 
+GROUP_LAGS = "groupLags"
+"""Key of a broker's runtime information: whether it answers 317 with `lagOnly`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GroupLag:
+    """How far one group is behind on a broker, and how many of its members are connected there."""
+
+    lag: int
+    members: int
+
+
+def encode_group_lags(groups: Mapping[str, GroupLag]) -> bytes:
+    """Write the answer to 317 with `lagOnly`."""
+    rows = {name: {"lag": it.lag, "members": it.members} for name, it in groups.items()}
+    return fastjson.java({"groups": rows})
+
+
+def decode_group_lags(data: bytes) -> dict[str, GroupLag]:
+    """Read the answer to 317 with `lagOnly`. Raises JsonError."""
+    found: dict[str, GroupLag] = {}
+    for name, source in fields.obj(fastjson.read_object(data), "groups").items():
+        one = fields.as_object(source, name)
+        found[name] = GroupLag(fields.i64(one, "lag"), fields.i64(one, "members"))
+    return found
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class QueueTimeSpan:
     """Store times of one queue's oldest, newest and next message, Unix milliseconds (303)."""

@@ -133,6 +133,9 @@ class GetConsumeStatsInBroker(Header):
     """Java: GetConsumeStatsInBrokerHeader (GET_BROKER_CONSUME_STATS 317)."""
 
     is_order: bool = wire("isOrder", "bool")
+    lag_only: bool = wire("lagOnly", "bool", default=False)
+    """Our own field: the answer has a number for each group and no queues (`GroupLags`). A broker
+    that knows it says so in its runtime information, by `GROUP_LAGS`."""
 
 
 class QueryConsumeQueueRequest(Header):

@@ -12,9 +12,11 @@ from roquet.broker.api.refusal import Reason, Refusal
 from roquet.protocol.bodies.fields import QueueText
 from roquet.protocol.bodies.groups import encode_group_list
 from roquet.protocol.bodies.stats import (
+    GroupLag,
     consume_stats_body,
     consume_stats_list_body,
     encode_broker_stats,
+    encode_group_lags,
     time_spans_body,
     topic_stats_body,
 )
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     from roquet.broker.state import Identity
 
 GROUPS_AT_ONCE = 20
+_LAG_SIZE = 40
+"""At most so many bytes does an answer have of a group beside its name."""
 QUEUES_AT_ONCE = 100
 """Queues that are looked at, on disk as well, before others have their turn."""
 
@@ -112,6 +116,8 @@ class ProgressAdapter:
         """Return how far every group is, and by how many messages all of them are behind."""
         header = GetConsumeStatsInBroker.decode({"isOrder": "false", **(request.command.ext or {})})
         caller, ordered = self._callers.of(request), bool(header.is_order)
+        if header.lag_only:
+            return reply_to(request.command, body=await self._lags(caller, ordered=ordered))
         found: dict[str, list[bytes]] = {}
         behind = in_flight = size = 0
         async for group in in_slices(self._progress.groups(caller), GROUPS_AT_ONCE):
@@ -132,6 +138,23 @@ class ProgressAdapter:
             total_inflight_diff=in_flight,
         )
         return reply_to(request.command, body=body)
+
+    async def _lags(self, caller: Caller, *, ordered: bool) -> bytes:
+        found: dict[str, GroupLag] = {}
+        size = 0
+        async for group in in_slices(self._progress.groups(caller), GROUPS_AT_ONCE):
+            lag = 0
+            for name in self._progress.topics_of_group(group, caller):
+                if self._progress.is_known(name, ordered=ordered):
+                    # A group may read many topics, and a topic may have many queues.
+                    await give_way()
+                    async for one in in_slices(
+                        self._progress.lags(group, name, caller), QUEUES_AT_ONCE
+                    ):
+                        lag += one
+            size = _checked_size(size + len(group) + _LAG_SIZE)
+            found[group] = GroupLag(lag, self._progress.members(group, caller))
+        return encode_group_lags(found)
 
     async def _of_group(
         self, group: str, topic: str, caller: Caller

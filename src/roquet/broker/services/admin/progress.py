@@ -97,6 +97,27 @@ class Progress:
         found.queues = self._offsets_of(group, topic, config.read_queues, found)
         return found
 
+    def lags(self, group: str, topic: str, caller: Caller) -> Iterator[int]:
+        """Return how many messages of each queue a group has not committed.
+
+        There is none of a topic that the group has nothing to do with. Nothing is read from disk,
+        other than for the rows of `group`.
+        """
+        del caller
+        config = self._topics.get(topic)
+        member = self._registry.consumer(group)
+        if config is None or (member is not None and topic not in member.subscriptions):
+            return
+        for queue_id in range(config.read_queues):
+            done = max(0, self._offsets.query(group, topic, queue_id) or 0)
+            yield max(0, self._store.max_offset(topic, queue_id) - done)
+
+    def members(self, group: str, caller: Caller) -> int:
+        """Return how many members of a group are connected."""
+        del caller
+        member = self._registry.consumer(group)
+        return 0 if member is None else len(member.client_ids)
+
     def is_known(self, topic: str, *, ordered: bool) -> bool:
         """Tell whether a topic exists here and, if `ordered`, is one for messages in order."""
         config = self._topics.get(topic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from roquet.protocol.bodies.stats import GROUP_LAGS
 from roquet.protocol.versions import describe
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ class RuntimeInfo:
             "brokerVersionDesc": describe(self._version),
             "commitLogMaxOffset": str(native.max_physical_offset()),
             "commitLogMinOffset": str(native.min_physical_offset()),
+            GROUP_LAGS: "true",
             "dispatchBehindBytes": str(native.dispatch_behind()),
             "dispatchMaxBuffer": "0",
             "earliestMessageTimeStamp": str(native.earliest_store_time()),

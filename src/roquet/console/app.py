@@ -17,8 +17,10 @@ from starlette.staticfiles import StaticFiles
 
 from roquet.base.errors import UsageError
 from roquet.console import accounts, table
+from roquet.console.alerts import kept as keeping
 from roquet.console.alerts import watch as watching
 from roquet.console.alerts import webhook as posting
+from roquet.console.alerts.kept import Kept
 from roquet.console.alerts.rules import AlertRules, Alerts
 from roquet.console.alerts.watch import Watch
 from roquet.console.alerts.webhook import Webhook
@@ -39,6 +41,7 @@ from roquet.service.lifecycle import App, Part, Timer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from starlette.requests import Request
     from starlette.types import ASGIApp
@@ -83,7 +86,20 @@ class _Watching:
         """Begin with nothing."""
 
     async def stop(self) -> None:
-        """Leave nothing: alerts are judged anew after a start."""
+        """Leave nothing: what is to be kept is in a file of its own."""
+
+
+class _Kept:
+    """The file of alerts; its timer writes it."""
+
+    def __init__(self, kept: Kept) -> None:
+        self._kept = kept
+
+    async def start(self) -> None:
+        """Begin with what was read when the console was built."""
+
+    async def stop(self) -> None:
+        self._kept.save()
 
 
 class _Audit:
@@ -173,6 +189,8 @@ def build(
         )
         rows.append(Part(client, _Client(its)))
         rows.append(Part(f"watching {number}", _Watching(), needs=(client,), timers=timers))
+    if config.alerts_state is not None:
+        rows.append(_kept_part(config.alerts_state, rooms))
     entrance = Entrance(rooms[0].parts, rooms[0].front, Pages(config), known)
     web = _routes(rooms, entrance, [Tails(it.parts, it.front, closing) for it in rooms])
     server = HttpService(Shield(web, config, limits), config, limits, closing, clock)
@@ -182,6 +200,14 @@ def build(
     rows.append(Part("announced", _Announced(entrance, server, role), needs=("server",)))
     watches = tuple(it.parts.watch for it in rooms)
     return Console(App(rows, clock), server, sessions, watches)
+
+
+def _kept_part(file: Path, rooms: Sequence[_Room]) -> Part:
+    kept = Kept(file, {it.parts.config.cluster: it.parts.watch for it in rooms})
+    timer = Timer("keep alerts", kept.tick, keeping.EVERY_S, 2.0)
+    # Stopped before the watches: what they judged last is in the file.
+    needs = tuple(f"watching {number}" for number in range(len(rooms)))
+    return Part("alerts", _Kept(kept), needs=needs, timers=(timer,))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

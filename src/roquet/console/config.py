@@ -55,6 +55,8 @@ class ConsoleConfig:
     """File of accounts with passwords; None: only one-time tokens let somebody in."""
     audit_log: Path | None = None
     """File to which each action is appended, one JSON object a line."""
+    alerts_state: Path | None = None
+    """File that keeps alerts over a restart; None: they are judged anew then."""
     tls_cert: Path | None = None
     tls_key: Path | None = None
     proxy: str | None = None
@@ -131,6 +133,8 @@ class Limits:
     """Kept in memory for the page."""
     shown_body: int = 16 * 1024
     """Of a message's body on a page."""
+    stacks: int = 128 * 1024
+    """Characters of a member's stacks on a page."""
     published_body: int = 256 * 1024
     found: int = 200
     """Messages of one search."""

@@ -18,7 +18,8 @@ from roquet.base.errors import UsageError
 from roquet.client import connect
 from roquet.console.alerts.rules import Alert, AlertRules, Alerts, Seen, load
 from roquet.console.alerts.webhook import SIGNATURE, Webhook, post
-from roquet.console.config import Role
+from roquet.console.app import build
+from roquet.console.config import ConsoleConfig, Role
 from roquet.testing.clock import FakeClock
 from roquet.testing.cluster import cluster
 from roquet.testing.process import BrokerProcess
@@ -26,6 +27,8 @@ from roquet.testing.process import BrokerProcess
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from roquet.client import MQ
 
 RULES = AlertRules(lag=100, lag_of={"vip": 10, "batch": 0}, disk=80, gone=30, hold=60)
 
@@ -279,6 +282,76 @@ def test_lag_and_a_broker_that_is_gone_are_posted_while_nobody_looks(
                 assert (await who.call("/alerts/forget", name=name)).status == status
 
     asyncio.run(story())
+
+
+async def _behind(mq: MQ, group: str) -> None:
+    await mq.admin().topics.create("t", 1)
+    async with mq.consumer(group, "t", start="earliest") as consumer:
+        async with mq.producer("p") as producer:
+            for number in range(10):
+                await producer.send("t", str(number))
+        async for message in consumer:
+            message.ack()
+            break
+
+
+def test_alerts_go_on_after_a_restart_and_nothing_is_raised_twice(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    state = tmp_path / "alerts.json"
+    rules = AlertRules(lag=3, hold=0, gone=0, url=receiver.url)
+    receiver.statuses = [500] * 3
+
+    async def story() -> None:
+        async with cluster(tmp_path / "a") as world:
+            async with connect(f"rmq://{world.name_servers}") as mq:
+                await _behind(mq, "slow")
+            async with console_over(world, rules=rules, alerts_state=state) as first:
+                (watch,) = first.console.watches
+                await until(lambda: watch.webhook.waiting > 0)
+                ((key, alert),) = watch.alerts.open.items()
+            assert state.stat().st_mode & 0o077 == 0
+            async with console_over(world, rules=rules, alerts_state=state) as second:
+                (watch,) = second.console.watches
+                assert watch.alerts.open == {key: alert}
+                assert watch.nodes()["broker broker-a:0"]
+                # What waited is posted now; the look that follows raises and ends nothing.
+                await until(lambda: watch.webhook.posted > 0)
+                await watch.tick()
+                assert watch.alerts.open[key].id == alert.id
+                assert list(watch.alerts.past) == []
+        assert {(it["event"], it["id"]) for it in receiver.events()} == {("raised", alert.id)}
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"form": 2, "clusters": {}}',
+        '{"form": 1, "clusters": {"NAME": {"open": [{}]}}}',
+        '{"form": 1, "clusters": {"NAME": {"open": [1]}}}',
+        '{"form": 1, "clusters": {"NAME": {"since": [["lag"]]}}}',
+        '{"form": 1, "clusters": {"NAME": {"nodes": 5}}}',
+        '{"form": 1, "clusters": {"NAME": {"waiting": [7]}}}',
+        '{"form": 1, "clusters": {"NAME": 7}}',
+    ],
+)
+def test_state_of_alerts_that_cannot_be_read_ends_the_start(tmp_path: Path, text: str) -> None:
+    state = tmp_path / "alerts.json"
+    state.write_text(text.replace("NAME", "127.0.0.1:1"))
+    config = ConsoleConfig(port=0, cluster="127.0.0.1:1", alerts_state=state)
+    with pytest.raises(UsageError, match="--alerts-state"):
+        build(config, connect("rmq://127.0.0.1:1"), FakeClock(), lambda _: None)
+    assert state.read_text() == text.replace("NAME", "127.0.0.1:1")
+
+
+def test_state_of_alerts_that_cannot_be_written_ends_the_start(tmp_path: Path) -> None:
+    config = ConsoleConfig(port=0, cluster="x", alerts_state=tmp_path / "none" / "alerts.json")
+    with pytest.raises(UsageError, match=r"--alerts-state .*No such file"):
+        build(config, connect("rmq://127.0.0.1:1"), FakeClock(), lambda _: None)
 
 
 def test_several_clusters_have_pages_of_their_own_and_one_sign_in(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ def console(options: argparse.Namespace) -> int:
         hide_bodies=options.hide_bodies,
         users=options.users,
         audit_log=options.audit_log,
+        alerts_state=options.alerts_state,
         tls_cert=options.tls_cert,
         tls_key=options.tls_key,
         proxy=options.proxy,

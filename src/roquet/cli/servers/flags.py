@@ -199,6 +199,9 @@ def _console(commands: Any) -> None:
         "--alerts", type=Path, metavar="FILE", help="rules and webhook of alerts (TOML)"
     )
     console.add_argument(
+        "--alerts-state", type=Path, metavar="FILE", help="keep alerts here over a restart"
+    )
+    console.add_argument(
         "--cluster",
         action="append",
         default=[],

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from roquet.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 NAME_SERVERS = "name servers"
@@ -103,13 +103,22 @@ class Alerts:
         self.open: dict[tuple[str, str], Alert] = {}
         self.past: collections.deque[Alert] = collections.deque(maxlen=_PAST_MAX)
         """Those that are over, the newest last."""
-        self._since: dict[tuple[str, str], int] = {}
+        self.since: dict[tuple[str, str], int] = {}
+        """Since when, Unix milliseconds, what is not an alert yet is beyond its limit."""
+
+    def recall(
+        self, opened: Iterable[Alert], past: Iterable[Alert], since: Mapping[tuple[str, str], int]
+    ) -> None:
+        """Go on with what was known before a restart."""
+        self.open = {(it.kind, it.subject): it for it in opened}
+        self.past.extend(past)
+        self.since = dict(since)
 
     def judge(self, now_ms: int, seen: Seen) -> list[tuple[str, Alert]]:
         """Return what changes: `raised` or `over`, and the alert."""
         cases = self._cases(seen)
-        for key in [it for it in self._since if it not in cases]:
-            del self._since[key]
+        for key in [it for it in self.since if it not in cases]:
+            del self.since[key]
         left = [it for it in self.open if it not in cases]
         changes = [("over", self._end(it, now_ms, "it is not there any more")) for it in left]
         for key, case in cases.items():
@@ -120,7 +129,7 @@ class Alerts:
                 else:
                     found.value, found.text = case.value, case.text
             elif not case.is_bad:
-                self._since.pop(key, None)
+                self.since.pop(key, None)
             elif len(self.open) < _OPEN_MAX and self._has_held(key, case, now_ms):
                 kind, subject = key
                 raised = self.open[key] = Alert(
@@ -129,13 +138,13 @@ class Alerts:
                     value=case.value,
                     limit=case.limit,
                     text=case.text,
-                    since_ms=self._since.pop(key),
+                    since_ms=self.since.pop(key),
                 )
                 changes.append(("raised", raised))
         return changes
 
     def _has_held(self, key: tuple[str, str], case: _Case, now_ms: int) -> bool:
-        since_ms = self._since.setdefault(key, now_ms)
+        since_ms = self.since.setdefault(key, now_ms)
         return now_ms - since_ms >= case.hold_s * 1000
 
     def _end(self, key: tuple[str, str], now_ms: int, text: str) -> Alert:

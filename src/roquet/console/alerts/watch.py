@@ -8,7 +8,7 @@ from roquet.base.errors import RoquetError
 from roquet.console.alerts.rules import NAME_SERVERS, Alert, Seen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from roquet.admin import Admin
     from roquet.base.clock import Clock
@@ -46,6 +46,8 @@ class Watch:
         self._nodes: dict[str, bool] = {}
         self._disks: dict[str, float] = {}
         """As they were when their broker answered last."""
+        self._lags: dict[str, int] = {}
+        """Of groups that were not looked at since a restart."""
 
     async def tick(self) -> None:
         """Look once, and post what has changed."""
@@ -56,6 +58,17 @@ class Watch:
         seen = await self._look()
         for event, alert in self.alerts.judge(self._clock.now_ms(), seen):
             self.webhook.put(event, alert, self._cluster)
+
+    def recall(self, nodes: Mapping[str, bool]) -> None:
+        """Miss nodes that were there before a restart, and end no alert before a new look.
+
+        Groups are looked at in turn: until each had its turn, one is as far behind as its alert
+        says.
+        """
+        self._nodes = dict(nodes)
+        opened = self.alerts.open.values()
+        self._lags = {it.subject: int(it.value) for it in opened if it.kind == "lag"}
+        self._disks = {it.subject: it.value for it in opened if it.kind == "disk"}
 
     def nodes(self) -> dict[str, bool]:
         """Return the nodes that were ever seen, and whether they were there in the last look."""
@@ -104,7 +117,9 @@ class Watch:
         return self._seen()
 
     def _seen(self) -> Seen:
-        lags = {name: it.lag for name, it in self._sampler.groups.items()}
+        if self._sampler.rounds:
+            self._lags = {}
+        lags = {**self._lags, **{name: it.lag for name, it in self._sampler.groups.items()}}
         disks = {name: share for name, share in self._disks.items() if name in self._nodes}
         self._disks = disks
         return Seen(lags=lags, disks=disks, nodes=dict(self._nodes))

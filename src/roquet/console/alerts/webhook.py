@@ -19,7 +19,7 @@ from roquet.base.errors import Unreachable
 from roquet.console.alerts.rules import split
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from roquet.base.clock import Clock
     from roquet.console.alerts.rules import Alert, AlertRules
@@ -55,6 +55,15 @@ class Webhook:
     def waiting(self) -> int:
         """How many wait."""
         return len(self._waiting)
+
+    def left(self) -> list[dict[str, Any]]:
+        """Return what waits, to be recalled after a restart."""
+        return [dict(it) for it in self._waiting]
+
+    def recall(self, waiting: Iterable[dict[str, Any]]) -> None:
+        """Post what waited before a restart; drop it where nobody is told any more."""
+        if self._rules.url:
+            self._waiting.extend(list(waiting)[:_WAITING_MAX])
 
     def put(self, event: str, alert: Alert, cluster: str) -> None:
         """Post this later. The oldest gives way where too many wait."""

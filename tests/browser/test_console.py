@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import urllib.parse
 from typing import TYPE_CHECKING
 
 import pytest
@@ -61,6 +62,8 @@ class Console:
         (self.namesrv,) = [it.split()[2] for it in lines if it.startswith("  name server ")]
         (link,) = [it.split()[1] for it in lines if it.startswith("  console ")]
         self.address, _, self.token = link.partition("/login#")
+        self.pages: tuple[str, ...] = PAGES
+        """All of them, with what is there in their queries."""
         self.wrong: list[str] = []
         """What the browser's console complained about."""
         self.page = context.new_page()
@@ -107,7 +110,18 @@ def console(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
                 message.dead_letter() if count <= 2 else message.ack()
                 if count == 10:
                     break
-    yield found
+        with mq.consumer("watching", "traces", start="earliest") as member:
+            traced = member.receive(30)
+            assert traced is not None
+            (address,) = mq.admin().brokers.masters().values()
+            client = urllib.parse.quote(mq.client_id)
+            found.pages = (
+                *PAGES,
+                f"/message?topic=traces&id={traced.message_id}",
+                f"/broker?address={address}&all=true",
+                f"/group/member?group=watching&client={client}&stacks=true",
+            )
+            yield found
     context.close()
     assert running.stop() == 0
 
@@ -274,7 +288,7 @@ def test_no_page_is_wider_than_the_screen(console: Console, width: int, scheme: 
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     SHOTS.mkdir(parents=True, exist_ok=True)
     try:
-        for path in PAGES:
+        for path in console.pages:
             console.go(path)
             wide = page.evaluate("document.documentElement.scrollWidth")
             assert wide <= width, path
@@ -300,7 +314,7 @@ def test_axe_core_finds_nothing_wrong_with_any_page(
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     found: dict[str, list[str]] = {}
     try:
-        for path in PAGES:
+        for path in console.pages:
             console.go(path)
             page.evaluate(
                 "document.querySelectorAll('details').forEach((it) => { it.open = true; })"

@@ -1,4 +1,4 @@
-"""Policies of users in the web console, in a real browser, before a broker that asks for users."""
+"""Users and policies in the web console, in a real browser, before a broker with users."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import ConsoleMessage, Page
+    from playwright.sync_api import ConsoleMessage, Locator, Page
 
 PASSWORD = "canary-of-root"
 
@@ -58,7 +58,7 @@ def page(tmp_path: Path) -> Iterator[Page]:
 
 
 def test_entry_of_a_policy_is_made_changed_and_removed(page: Page) -> None:
-    expect(page.locator("h1")).to_have_text("Policies of users")
+    expect(page.locator("h1")).to_have_text("Users and policies")
     expect(page.locator("main")).to_contain_text("No policies")
     expect(page.locator("tbody tr")).to_have_count(2)  # root and ann
     assert PASSWORD not in page.content()
@@ -73,7 +73,7 @@ def test_entry_of_a_policy_is_made_changed_and_removed(page: Page) -> None:
         form.get_by_label("Decision").select_option(decision)
         form.get_by_role("button", name="Set").click()
 
-    entries = page.locator("table").first.locator("tbody tr")
+    entries = page.locator("section", has_text="Policies").last.locator("tbody tr")
     put("Pub,Sub", "Allow")
     expect(page.locator(".note.done")).to_contain_text("ann: Allow Pub,Sub on Topic:orders")
     expect(entries).to_have_count(1)
@@ -94,3 +94,35 @@ def test_entry_of_a_policy_is_made_changed_and_removed(page: Page) -> None:
     page.get_by_role("button", name="Remove Topic:orders of ann").click()
     expect(page.locator(".note.done")).to_contain_text("without the entry about Topic:orders")
     expect(page.locator("main")).to_contain_text("No policies")
+
+
+def test_user_is_made_changed_and_deleted_on_every_broker(page: Page) -> None:
+    users = page.locator("section", has_text="Users").first.locator("tbody tr")
+    expect(users).to_have_count(2)  # root and ann
+
+    def form(name: str, label: str) -> Locator:
+        page.get_by_text(label).click()
+        found = page.locator(f"form[action$='/user/{name}']")
+        found.get_by_label("User").fill("bob")
+        return found
+
+    made = form("create", "Make a user")
+    made.get_by_label("Password").fill("canary-of-bob")
+    made.get_by_role("button", name="Make the user").click()
+    expect(page.locator(".note.done")).to_contain_text("bob: made, on every broker")
+    expect(users.filter(has_text="bob")).to_contain_text("Normal")
+    changed = form("alter", "Change a user")
+    changed.get_by_label("Type").select_option("Super")
+    changed.get_by_label("Status").select_option("disable")
+    changed.get_by_role("button", name="Change the user").click()
+    expect(page.locator(".note.done")).to_contain_text("bob: another type, status")
+    expect(users.filter(has_text="bob")).to_contain_text("Super")
+    expect(users.filter(has_text="bob")).to_contain_text("disable")
+    gone = form("delete", "Delete a user")
+    gone.get_by_label("The same again").fill("bob")
+    gone.get_by_role("button", name="Delete the user").click()
+    expect(page.locator(".note.done")).to_contain_text("bob: deleted, on every broker")
+    expect(users).to_have_count(2)
+    page.get_by_role("link", name="Audit log").click()
+    expect(page.locator("tbody")).to_contain_text("/user/create")
+    assert "canary-of-bob" not in page.content()

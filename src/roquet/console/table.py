@@ -13,6 +13,7 @@ from roquet.console.views import (
     policies,
     servers,
     topics,
+    users,
 )
 from roquet.console.views.paging import FILTER, PAGE
 from roquet.protocol.names import TRACE_TOPIC
@@ -104,7 +105,11 @@ VIEWS = (
         role=_VIEWER,
         show=groups.member,
         template="groups/member.html",
-        fields=(_GROUP, Field(name="client", about="the client's id", required=True)),
+        fields=(
+            _GROUP,
+            Field(name="client", about="the client's id", required=True),
+            Field(name="stacks", about="its threads as well", kind="boolean", default=False),
+        ),
     ),
     View(
         path="/group/seek",
@@ -464,6 +469,7 @@ ACTIONS = (
         fields=(Field(name="user", about="its access key", required=True), _CONFIRM),
     ),
     *policies.ACTIONS,
+    *users.ACTIONS,
     Action(
         path="/people/invite",
         title="Make a one-time token",

@@ -225,6 +225,10 @@ def test_a_member_is_shown_with_its_queues(tmp_path: Path) -> None:
             assert any(it["topic"] == "t" for it in info.json["queues"])
             page = await keeper.get("/group/member", group="g", client=member["client"])
             assert member["client"] in page.text
+            assert info.json["stacks"] == ""
+            asked = {"group": "g", "client": member["client"], "stacks": "true"}
+            threads = await keeper.get("/group/member", **asked)
+            assert "&#34;MainThread&#34; thread=" in threads.text
         assert (await keeper.get("/group/member", group="g", client="gone")).status == 409
 
     play(tmp_path, story)
@@ -476,6 +480,8 @@ def test_the_live_tail_shows_what_arrives_and_ends_with_the_session(tmp_path: Pa
         keeper = world.administrator
         await keeper.call("/topic/create", name="t", queues=2)
         await _sent(keeper, "t", 1)
+        # A tail begins behind what is in its queues, and a stored message is there a moment later.
+        await _rows(keeper, 1, "/messages", topic="t")
         reader, writer = await asyncio.open_connection("127.0.0.1", keeper.port)
         writer.write(TAIL.format(keeper.cookie).encode())
         await asyncio.wait_for(reader.readuntil(b"event: ready"), 20)

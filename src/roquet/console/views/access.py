@@ -26,6 +26,7 @@ async def accounts(context: Context, _: Data) -> Data:
     found = await each(context.admin.accounts.list_of(it) for it in masters.values())
     rows: list[dict[str, Any]] = []
     off: list[str] = []
+    keepers = 0
     for name, result in zip(masters, found, strict=True):
         if isinstance(result, RoquetError):
             is_off = (
@@ -34,8 +35,9 @@ async def accounts(context: Context, _: Data) -> Data:
             )
             off.append(f"{name} keeps no accounts" if is_off else f"{name}: {result}")
             continue
+        keepers += 1
         rows += [{"broker": name, **dataclasses.asdict(it)} for it in result]
-    return {"rows": rows[: context.limits.rows], "count": len(rows), "off": off}
+    return {"rows": rows[: context.limits.rows], "count": len(rows), "off": off, "keepers": keepers}
 
 
 async def put_account(context: Context, given: Data) -> Done:

@@ -134,7 +134,9 @@ async def lag(context: Context, given: Data) -> Data:
 
 async def member(context: Context, given: Data) -> Data:
     """Show what a member says of itself; with `stacks` also what its threads do."""
-    info = await context.admin.groups.running_info(given["group"], given["client"])
+    info = await context.admin.groups.running_info(
+        given["group"], given["client"], stacks=given["stacks"]
+    )
     return {
         "group": given["group"],
         "client": given["client"],
@@ -149,6 +151,9 @@ async def member(context: Context, given: Data) -> Data:
             }
             for it, state in list(info.queues.items())[: context.limits.rows]
         ],
+        "asked_stacks": given["stacks"],
+        "stacks": (info.stacks or "")[: context.limits.stacks],
+        "stacks_size": len(info.stacks or ""),
     }
 
 

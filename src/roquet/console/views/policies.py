@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 from roquet.admin import PolicyEntry, PolicyInfo
 from roquet.admin.users import asked, tell_all
 from roquet.auth import words
-from roquet.base.errors import RoquetError, UsageError
+from roquet.base.errors import Refused, RoquetError, UsageError
 from roquet.console.config import Role
 from roquet.console.context import each
-from roquet.console.declared import Action, Done, Field, View
+from roquet.console.declared import Action, Field, View
+from roquet.console.views.users import KINDS as USER_KINDS
+from roquet.console.views.users import PAGE, STATUSES, USER, done
 
 if TYPE_CHECKING:
-    from roquet.admin.users import Recipients
     from roquet.console.context import Context
-    from roquet.console.declared import Data
+    from roquet.console.declared import Data, Done
 
-_PAGE = "/policies"
 _SUBJECT = "User:"
 DECISIONS = ("Allow", "Deny")
 KINDS = ("Custom", "Default")
@@ -32,11 +32,13 @@ async def policies(context: Context, _: Data) -> Data:
     rows: list[dict[str, Any]] = []
     people: list[dict[str, Any]] = []
     off: list[str] = []
+    there_are = 0
     for name, there, entries in zip(keepers, users, found, strict=True):
         wrong = next((it for it in (there, entries) if isinstance(it, RoquetError)), None)
         if wrong is not None or isinstance(there, RoquetError) or isinstance(entries, RoquetError):
-            off.append(str(wrong))
+            off.append(wrong.remark if isinstance(wrong, Refused) else str(wrong))
             continue
+        there_are += 1
         people += [
             {"broker": name, "user": it.name, "type": it.kind, "status": it.status} for it in there
         ]
@@ -60,9 +62,12 @@ async def policies(context: Context, _: Data) -> Data:
         "users": people[:most],
         "user_count": len(people),
         "off": off,
+        "keepers": there_are,
         "actions": list(words.ACTIONS),
         "decisions": list(DECISIONS),
         "kinds": list(KINDS),
+        "user_kinds": list(USER_KINDS),
+        "statuses": list(STATUSES),
     }
 
 
@@ -83,7 +88,7 @@ async def put_policy(context: Context, given: Data) -> Done:
     told = await context.admin.users.recipients()
     await tell_all(told.brokers, lambda address: context.admin.users.add_policies(address, about))
     what = f"{given['user']}: {entry.decision} {','.join(actions)} on {entry.resource}"
-    return _done(what, told)
+    return done(what, told)
 
 
 async def delete_policy(context: Context, given: Data) -> Done:
@@ -100,24 +105,18 @@ async def delete_policy(context: Context, given: Data) -> Done:
         lambda address: context.admin.users.delete_policies(address, subject, resource),
     )
     what = "all policies" if resource is None else f"the entry about {resource}"
-    return _done(f"{given['user']}: without {what}", told)
-
-
-def _done(text: str, told: Recipients) -> Done:
-    lost = "".join(f"; {text}" for text in told.lost)
-    return Done(f"{text}, {told.everywhere}{lost}", _PAGE)
+    return done(f"{given['user']}: without {what}", told)
 
 
 def _listed(text: str | None) -> tuple[str, ...]:
     return tuple(it.strip() for it in (text or "").split(",") if it.strip())
 
 
-_USER = Field(name="user", about="the user's name", required=True)
 _RESOURCE = "Topic:orders, Topic:or*, Group:*, Cluster:NAME or *"
 
 VIEW = View(
-    path=_PAGE,
-    title="Policies of users",
+    path=PAGE,
+    title="Users and policies",
     role=Role.ADMINISTRATOR,
     show=policies,
     template="people/policies.html",
@@ -129,7 +128,7 @@ ACTIONS = (
         role=Role.ADMINISTRATOR,
         do=put_policy,
         fields=(
-            _USER,
+            USER,
             Field(name="resource", about=_RESOURCE, required=True),
             Field(name="actions", about="Pub,Sub or All", required=True),
             Field(name="decision", about="may it?", choices=DECISIONS, default=DECISIONS[0]),
@@ -145,7 +144,7 @@ ACTIONS = (
         role=Role.ADMINISTRATOR,
         do=delete_policy,
         fields=(
-            _USER,
+            USER,
             Field(name="resource", about=f"of the Custom entry: {_RESOURCE}"),
             Field(name="confirm", about="the user's name again, for all policies"),
         ),

@@ -178,19 +178,20 @@ async def waiting(context: Context, _: Data) -> Data:
             for it in found.topics
         ]
     rows.sort(key=lambda it: (-it["waiting"], it["topic"]))
-    transactions: list[dict[str, Any]] = []
+    transactions: dict[str, dict[str, Any]] = {}
     for topic in (names.TRANS_HALF_TOPIC, names.ROCKSDB_TRANS_HALF_TOPIC):
         try:
             offsets = await context.admin.groups.offsets(_TRANSACTIONS, topic)
         except RoquetError:
             continue  # nobody has begun a transaction on this cluster
-        transactions += [
-            {
-                "broker": it.broker_name,
-                "half": at.broker_offset,
-                "checked": at.consumer_offset,
-                "open": max(0, at.broker_offset - at.consumer_offset),
-            }
-            for it, at in offsets.items()
-        ]
-    return {"timers": rows[:500], "errors": errors, "transactions": transactions}
+        for it, at in offsets.items():
+            # A broker that has none begun may still have the queue.
+            if not at.broker_offset:
+                continue
+            row = transactions.setdefault(
+                it.broker_name, {"broker": it.broker_name, "half": 0, "checked": 0, "open": 0}
+            )
+            row["half"] += at.broker_offset
+            row["checked"] += at.consumer_offset
+            row["open"] += max(0, at.broker_offset - at.consumer_offset)
+    return {"timers": rows[:500], "errors": errors, "transactions": list(transactions.values())}

@@ -176,13 +176,16 @@ class Groups:
         return (await self.progress(group, topic))[0]
 
     async def progress(
-        self, group: str, topic: str | None = None
+        self, group: str, topic: str | None = None, *, brokers: Iterable[str] | None = None
     ) -> tuple[dict[MessageQueue, ConsumeOffset], float]:
-        """Return `offsets`, and messages consumed a second. Raises as `offsets` does."""
+        """Return `offsets`, and messages consumed a second, of all masters or of the named ones.
+
+        Raises as `offsets` does, and NotFound for a name that is none.
+        """
         found: dict[MessageQueue, ConsumeOffset] = {}
         consume_tps = 0.0
         skip = (ResponseCode.TOPIC_NOT_EXIST,)
-        masters = await self._brokers.masters()
+        masters = await self._brokers.masters(brokers)
         for name in await self.topics(group) if topic is None else [topic]:
             header = GetConsumeStatsRequest(consumer_group=group, topic=name)
             request = command(RequestCode.GET_CONSUME_STATS, header)

@@ -132,13 +132,16 @@ class Messages:
         count: int = 64,
         begin_ms: int = 0,
         end_ms: int = FOREVER_MS,
+        by_tag: bool = False,
     ) -> list[StoredMessage]:
         """Return messages with a key, the oldest first, at most `count` from each broker.
 
-        `begin_ms` and `end_ms` bound the store time, Unix milliseconds. Raises Refused with code
-        17 for an unknown topic, Unreachable.
+        `begin_ms` and `end_ms` bound the store time, Unix milliseconds. `by_tag`: those with a tag,
+        of brokers that keep tags in their index. Raises Refused with code 17 for an unknown topic,
+        Unreachable.
         """
-        return await self._query(topic, key, count, (begin_ms, end_ms), by_id=False)
+        kind = "T" if by_tag else None
+        return await self._query(topic, key, count, (begin_ms, end_ms), by_id=False, kind=kind)
 
     async def by_id(
         self, topic: str, unique_id: str, *, begin_ms: int = 0, end_ms: int = FOREVER_MS
@@ -324,11 +327,23 @@ class Messages:
         return read(stats.ConsumedDirectly.decode, answer)
 
     async def _query(
-        self, topic: str, key: str, count: int, times: tuple[int, int], *, by_id: bool
+        self,
+        topic: str,
+        key: str,
+        count: int,
+        times: tuple[int, int],
+        *,
+        by_id: bool,
+        kind: str | None = None,
     ) -> list[StoredMessage]:
         await self._topics.route(topic)
         header = QueryMessageRequest(
-            topic=topic, key=key, max_num=count, begin_timestamp=times[0], end_timestamp=times[1]
+            topic=topic,
+            key=key,
+            max_num=count,
+            begin_timestamp=times[0],
+            end_timestamp=times[1],
+            index_type=kind,
         )
         ext = header.encode() | {"_UNIQUE_KEY_QUERY": str(by_id).lower()}
         request = Command(code=int(RequestCode.QUERY_MESSAGE), ext=ext)

@@ -145,15 +145,24 @@ class Watched:
         self._calls.forget_topic(topic)
 
 
-def administered(options: argparse.Namespace, work: Callable[[Admin], Awaitable[int]]) -> int:
+def administered(
+    options: argparse.Namespace,
+    work: Callable[[Admin], Awaitable[int]],
+    around: Callable[[Calls], Calls] | None = None,
+) -> int:
     """Run the work of one command to its end; Ctrl-C cancels it.
 
-    The exit code is 3 when a broker did not answer and the rest was shown.
+    The exit code is 3 when a broker did not answer and the rest was shown. `around` may stand
+    between the work and the requests.
     """
-    return connected(options, lambda _, admin: work(admin))
+    return connected(options, lambda _, admin: work(admin), around)
 
 
-def connected(options: argparse.Namespace, work: Callable[[MQ, Admin], Awaitable[int]]) -> int:
+def connected(
+    options: argparse.Namespace,
+    work: Callable[[MQ, Admin], Awaitable[int]],
+    around: Callable[[Calls], Calls] | None = None,
+) -> int:
     """Run the work of one command that needs a client, as `administered` does."""
 
     async def serve(stop: asyncio.Event) -> int:
@@ -161,7 +170,7 @@ def connected(options: argparse.Namespace, work: Callable[[MQ, Admin], Awaitable
 
         def watch(calls: Calls) -> Calls:
             watched.append(Watched(calls))
-            return watched[0]
+            return watched[0] if around is None else around(watched[0])
 
         try:
             async with client(options) as mq:

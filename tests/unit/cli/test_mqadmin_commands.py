@@ -6,6 +6,7 @@ tests/interop/test_our_mqadmin.py compares what they print with what Java's tool
 from __future__ import annotations
 
 import ast
+import asyncio
 import inspect
 import socket
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import interop_commands
-from cli_harness import dev_server
+from cli_harness import dev_server, roquet
 from cli_shell import Shell
 from roquet.cli.app import run
 from roquet.cli.mqadmin.run import COMMANDS
@@ -21,6 +22,9 @@ from roquet.cli.mqadmin.shared import java_map, java_order, pretty
 from roquet.cli.mqadmin.table.absent import ABSENT
 from roquet.cli.mqadmin.table.built import BUILT
 from roquet.cli.mqadmin.table.declared import INSTEAD, MARKS, UNKNOWN, Java, parser_of
+from roquet.model.topic import TopicConfig
+from roquet.protocol import properties as props
+from roquet.testing.cluster import cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -104,7 +108,8 @@ def test_every_flag_has_an_effect_or_is_refused(
     read = read_by(command.function(), set())
     for flag in command.flags.split():
         name = flag.partition(":")[2].rstrip(MARKS)
-        if (command.name, name) != ASKED_FOR_NOTHING:
+        # What leads to the brokers is read for all commands by the one that runs them.
+        if (command.name, name) != ASKED_FOR_NOTHING and not {">", "="} & set(flag):
             assert (name in read) != ("~" in flag), flag
         if "~" not in flag:
             continue
@@ -212,6 +217,78 @@ def test_commands_at_work(shell: Shell) -> None:
     mqadmin(shell, "deleteSubGroup", "-c", cluster, "-g", "g")
     mqadmin(shell, "deleteTopic", "-c", cluster, "-t", "Made")
     assert "Made" not in mqadmin(shell, "topicList").split()
+
+
+def test_flag_of_another_route_asks_the_brokers_of_that_topic(shell: Shell) -> None:
+    (row,) = shell.rows("broker", "ls")
+    cluster = row["cluster"]
+    mqadmin(shell, "updateTopic", "-c", cluster, "-t", "Routed", "-r", "1", "-w", "1")
+    name = shell("pub", "Routed", "hello", "-k", "k", "-t", "tag").split()[0]
+    mqadmin(shell, "updateSubGroup", "-c", cluster, "-g", "routed")
+    at = ("-g", "routed", "-t", "Routed")
+    progress = ("consumerProgress", *at)
+    assert "goes" not in mqadmin(shell, "resetOffsetByTime", *at, "-s", "0", "--cplus")
+    for where in (cluster, "Routed"):
+        assert name in mqadmin(shell, "queryMsgByKey", "-t", "Routed", "-k", "k", "-c", where)
+        by_id = ("queryMsgByUniqueKey", "-t", "Routed", "-i", name)
+        assert "Keys:                [k]" in mqadmin(shell, *by_id, "-c", where)
+        mqadmin(shell, "resetOffsetByTime", *at, "-s", "0", "-c", where)
+        assert "Consume Diff Total: 1" in mqadmin(shell, *progress, "-c", where)
+        mqadmin(shell, "skipAccumulatedMessage", *at, "-c", where)
+        assert "Consume Diff Total: 0" in mqadmin(shell, *progress, "-c", where)
+    for words in (progress, ("skipAccumulatedMessage", *at)):
+        mqadmin(shell, *words, "-c", "Nowhere")
+        assert (shell.code, "Nowhere" in shell.err) == (5, True), shell.err
+    by_tag = ("queryMsgByKey", "-t", "Routed", "-p", "T", "-k")
+    assert f"@Routed@T@tag@{name}@" in mqadmin(shell, *by_tag, "tag")
+    mqadmin(shell, *by_tag, "other")
+    assert shell.code == 5
+    mqadmin(shell, "queryMsgByKey", "-t", "Routed", "-p", "X", "-k", "k")
+    assert (shell.code, "K, keys, or T, tags" in shell.err) == (2, True)
+
+
+def test_retry_policy_of_a_group_is_set_as_json_and_printed(shell: Shell) -> None:
+    (row,) = shell.rows("broker", "ls")
+    put = ("updateSubGroup", "-c", row["cluster"], "-g", "patient", "-p")
+    growing = '{"type":"EXPONENTIAL","exponentialRetryPolicy":{"initial":1000,"max":9000}}'
+    shown = "type=EXPONENTIAL, exponentialRetryPolicy=ExponentialRetryPolicy{initial=1000, max=9000"
+    assert shown in mqadmin(shell, *put, growing)
+    assert shown in mqadmin(shell, "getConsumerConfig", "-g", "patient")
+    custom = '{"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[5,10]}}'
+    assert "CustomizedRetryPolicy{next=[5, 10]}" in mqadmin(shell, *put, custom)
+    for wrong in (
+        "7",
+        "{",
+        '{"customizedRetryPolicy":5}',
+        '{"exponentialRetryPolicy":{"max":"x"}}',
+    ):
+        mqadmin(shell, *put, wrong)
+        assert (shell.code, shell.err.count("\n")) == (2, 1), shell.err
+
+
+def test_messages_of_a_light_queue_are_printed_by_the_route_of_its_parent(tmp_path: Path) -> None:
+    light = "%LMQ%one"
+
+    async def story() -> str:
+        on = {"enableLmq": "true", "enableMultiDispatch": "true"}
+        async with cluster(tmp_path, **on) as it:
+            made = it.broker.metadata.topics
+            made.put(TopicConfig(name="parent", read_queues=2, write_queues=2))
+            carried = props.write({props.INNER_MULTI_DISPATCH: light})
+            for body in (b"first", b"second"):
+                await it.send("parent", body, properties=carried)
+            words = ("mqadmin", "printMsg", "-n", it.name_servers, "-t", light)
+            while True:
+                done = await asyncio.to_thread(roquet, tmp_path, *words, "-l", "parent")
+                assert done.returncode == 0, done.stderr
+                # A stored message is in its queues a moment later.
+                if "BODY: second" in done.stdout:
+                    return done.stdout
+
+    printed = asyncio.run(asyncio.wait_for(story(), 60))
+    assert printed.count("MSGID: ") == 2
+    assert f"minOffset=0, maxOffset=2, MessageQueue [topic={light}, brokerName=broker-a" in printed
+    assert "BODY: first" in printed
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from roquet.cli.mqadmin.shared import (
     targets,
     truth,
 )
-from roquet.model.group import SubscriptionGroupConfig
+from roquet.model.group import RetryPolicy, SubscriptionGroupConfig
 from roquet.model.request_mode import GroupRequestMode, RequestMode
-from roquet.protocol import names
+from roquet.protocol import fastjson, names
 from roquet.protocol.bodies.groups import group_of
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.fastjson import JsonError
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from roquet.admin import Admin
-    from roquet.model.group import RetryPolicy
     from roquet.model.queue import MessageQueue
     from roquet.protocol.bodies.clients import Connection, ConsumerConnection
     from roquet.protocol.bodies.stats import ConsumeOffset
@@ -47,6 +46,7 @@ async def update_sub_group(admin: Admin, options: argparse.Namespace) -> int:
         consume_message_orderly=truth(options.consumeMessageOrderly, default=False),
         retry_queues=number(options.retryQueueNums, "-q", 1),
         retry_max_times=number(options.retryMaxTimes, "-r", 16),
+        retry_policy=_policy_given(options.groupRetryPolicy),
         broker_id=number(options.brokerId, "-i", 0),
         which_broker_when_consume_slowly=number(options.whichBrokerWhenConsumeSlowly, "-w", 1),
         notify_consumer_ids_changed_enable=truth(options.notifyConsumerIdsChanged, default=True),
@@ -63,8 +63,7 @@ async def update_sub_group(admin: Admin, options: argparse.Namespace) -> int:
         f" consumeBroadcastEnable={java_bool(config.consume_broadcast_enable)},"
         f" consumeMessageOrderly={java_bool(config.consume_message_orderly)},"
         f" retryQueueNums={config.retry_queues}, retryMaxTimes={config.retry_max_times},"
-        " groupRetryPolicy=GroupRetryPolicy{type=CUSTOMIZED, exponentialRetryPolicy=null,"
-        " customizedRetryPolicy=null},"
+        f" groupRetryPolicy={_policy(config.retry_policy)},"
         f" brokerId={config.broker_id},"
         f" whichBrokerWhenConsumeSlowly={config.which_broker_when_consume_slowly},"
         " notifyConsumerIdsChangedEnable="
@@ -73,6 +72,16 @@ async def update_sub_group(admin: Admin, options: argparse.Namespace) -> int:
         f" subscriptionDataSet=null, attributes={java_map(attributes)}}}"
     )
     return 0
+
+
+def _policy_given(text: str | None) -> RetryPolicy:
+    """Read a retry policy that is given as JSON. Raises UsageError."""
+    if text is None:
+        return RetryPolicy()
+    try:
+        return group_of({"groupRetryPolicy": fastjson.read_object(text.encode())}).retry_policy
+    except JsonError as error:
+        raise UsageError(f"-p: {error}") from error
 
 
 async def delete_sub_group(admin: Admin, options: argparse.Namespace) -> int:
@@ -140,7 +149,13 @@ async def consumer_progress(admin: Admin, options: argparse.Namespace) -> int:
     """Print how far a group is in each queue, or a line for each group."""
     if options.groupName is None:
         return await _all_progress(admin)
-    offsets, tps = await admin.groups.progress(options.groupName.strip(), options.topicName)
+    brokers = None
+    if options.cluster is not None:
+        found = await admin.topics.route(options.cluster.strip())
+        brokers = [it.broker_name for it in found.brokers if it.master is not None]
+    offsets, tps = await admin.groups.progress(
+        options.groupName.strip(), options.topicName, brokers=brokers
+    )
     if not offsets and options.topicName is None and not await admin.groups.get(options.groupName):
         text = f"there is no group {options.groupName[:80]}"
         raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text)

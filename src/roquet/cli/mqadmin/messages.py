@@ -28,14 +28,17 @@ from roquet.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
     from roquet.admin import Admin
     from roquet.model.message import StoredMessage
 
+    _Read = tuple[MessageQueue, int, tuple[int, int], list[StoredMessage]]
+
 BODIES = Path("/tmp/rocketmq/msgbodys")  # noqa: S108  (where RocketMQ's tool writes them)
 _PROPERTIES_CAPACITY = 128
 _HOUR_MS = 3_600_000
+_LIGHT_MAX = 1_000_000
 
 
 async def query_msg_by_id(admin: Admin, options: argparse.Namespace) -> int:
@@ -112,14 +115,16 @@ async def query_msg_by_unique_key(admin: Admin, options: argparse.Namespace) -> 
 
 async def query_msg_by_key(admin: Admin, options: argparse.Namespace) -> int:
     """Print where messages with a key are."""
-    if options.keyType not in (None, "K"):
-        raise UsageError("-p: only K is here; RocketMQ's own mqadmin has the others")
+    kind = "K" if options.keyType is None else options.keyType.strip()
+    if kind not in ("K", "T"):
+        raise UsageError(f"-p {kind[:40]!r}: K, keys, or T, tags")
     found = await admin.messages.by_key(
         options.topic,
         options.msgKey,
         count=number(options.maxNum, "-m", 64),
         begin_ms=number(options.beginTimestamp, "-b", 0),
         end_ms=number(options.endTimestamp, "-e", 2**63 - 1),
+        by_tag=kind == "T",
     )
     if not found:
         raise Refused(
@@ -130,7 +135,7 @@ async def query_msg_by_key(admin: Admin, options: argparse.Namespace) -> int:
     for it in found:
         name = it.unique_key or it.msg_id
         hour = it.store_timestamp // _HOUR_MS * _HOUR_MS
-        key = f"{hour}@{it.topic}@K@{options.msgKey}@{name}@{it.physical_offset}"
+        key = f"{hour}@{it.topic}@{kind}@{options.msgKey}@{name}@{it.physical_offset}"
         output.line(widths.format(name, it.queue_id, it.queue_offset, key))
     return 0
 
@@ -141,16 +146,40 @@ async def print_msg(admin: Admin, options: argparse.Namespace) -> int:
     bodies = charset(options.charsetName, "-c") if truth(options.printBody, default=True) else None
     begin = moment(options.beginTimestamp, "-b", 0)
     end = moment(options.endTimestamp, "-e", 2**63 - 1)
-    starts = await admin.topics.offsets_at(options.topic, begin) if begin else {}
-    for queue, at in (await admin.topics.offsets(options.topic)).items():
-        low = starts.get(queue, at.min_offset)
-        output.line(f"minOffset={low}, maxOffset={at.max_offset}, {queue_text(queue)}")
-        for message in await admin.messages.at(queue, low, max(0, at.max_offset - low)):
+    is_light = options.lmqParentTopic is not None
+    reads = _light_reads if is_light else _reads
+    async for queue, low, (first, last), found in reads(admin, options.topic, begin):
+        output.line(f"minOffset={low}, maxOffset={last}, {queue_text(queue)}")
+        for message in found:
             if message.store_timestamp <= end and wanted.takes_tag(message.tag):
-                bounds = {"MIN_OFFSET": str(at.min_offset), "MAX_OFFSET": str(at.max_offset)}
+                bounds = {"MIN_OFFSET": str(first), "MAX_OFFSET": str(last)}
                 output.line(message_line(message, bounds, bodies=bodies))
         output.line("-" * 56)
     return 0
+
+
+async def _reads(admin: Admin, topic: str, begin: int) -> AsyncGenerator[_Read]:
+    """Yield each queue: where reading begins, its bounds, and the messages from there on."""
+    starts = await admin.topics.offsets_at(topic, begin) if begin else {}
+    for queue, at in (await admin.topics.offsets(topic)).items():
+        low = starts.get(queue, at.min_offset)
+        found = await admin.messages.at(queue, low, max(0, at.max_offset - low))
+        yield queue, low, (at.min_offset, at.max_offset), found
+
+
+async def _light_reads(admin: Admin, topic: str, begin: int) -> AsyncGenerator[_Read]:
+    """Yield what `_reads` does for a light queue, which each broker of its parent may have.
+
+    No broker tells the bounds of a light queue with those of topics, so it is read to its end.
+    """
+    for broker in (await admin.topics.route(topic)).brokers:
+        if broker.master is None:
+            continue
+        queue = MessageQueue(topic, broker.broker_name, 0)
+        low = await admin.topics.offset_at(queue, begin)
+        found = await admin.messages.at(queue, low, _LIGHT_MAX)
+        end = found[-1].queue_offset + 1 if found else low
+        yield queue, low, (low, end), found
 
 
 def message_line(message: StoredMessage, bounds: Mapping[str, str], *, bodies: str | None) -> str:

@@ -18,6 +18,7 @@ from roquet.cli.mqadmin.table.declared import parser_of, with_changes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from roquet.admin.calls import Calls
     from roquet.cli.contexts import Context
 
 COMMANDS = {it.name: it for it in (*BUILT, *ABSENT)}
@@ -41,10 +42,16 @@ def mqadmin(words: Sequence[str]) -> int:
         return EXIT_REFUSED
     command.demand_known(options)
     function = command.function()
+    from roquet.cli.mqadmin.routed import Routed  # noqa: PLC0415
     from roquet.cli.reach import administered  # noqa: PLC0415
 
     options.cluster_found = _with_tools_keys(contexts.chosen(options.namesrv, options.context))
-    return administered(options, lambda admin: function(admin, options))
+    topic = command.route(options)
+
+    def around(calls: Calls) -> Calls:
+        return calls if topic is None else Routed(calls, topic)
+
+    return administered(options, lambda admin: function(admin, options), around)
 
 
 def _with_tools_keys(cluster: Context) -> Context:

@@ -88,10 +88,13 @@ class Groups:
         return self._loop.run(self._inner.offsets(group, topic))
 
     def progress(
-        self, group: str, topic: str | None = None
+        self, group: str, topic: str | None = None, *, brokers: Iterable[str] | None = None
     ) -> tuple[dict[MessageQueue, ConsumeOffset], float]:
-        """Return `offsets`, and messages consumed a second. Raises as `offsets` does."""
-        return self._loop.run(self._inner.progress(group, topic))
+        """Return `offsets`, and messages consumed a second, of all masters or of the named ones.
+
+        Raises as `offsets` does, and NotFound for a name that is none.
+        """
+        return self._loop.run(self._inner.progress(group, topic, brokers=brokers))
 
     def lag(self, group: str, topic: str | None = None) -> int:
         """Return how many messages a group has not consumed yet."""

@@ -35,15 +35,25 @@ class Messages:
         return self._loop.run(self._inner.by_offset_id(offset_id))
 
     def by_key(
-        self, topic: str, key: str, *, count: int = 64, begin_ms: int = 0, end_ms: int = FOREVER_MS
+        self,
+        topic: str,
+        key: str,
+        *,
+        count: int = 64,
+        begin_ms: int = 0,
+        end_ms: int = FOREVER_MS,
+        by_tag: bool = False,
     ) -> list[StoredMessage]:
         """Return messages with a key, the oldest first, at most `count` from each broker.
 
-        `begin_ms` and `end_ms` bound the store time, Unix milliseconds. Raises Refused with code
-        17 for an unknown topic, Unreachable.
+        `begin_ms` and `end_ms` bound the store time, Unix milliseconds. `by_tag`: those with a tag,
+        of brokers that keep tags in their index. Raises Refused with code 17 for an unknown topic,
+        Unreachable.
         """
         return self._loop.run(
-            self._inner.by_key(topic, key, count=count, begin_ms=begin_ms, end_ms=end_ms)
+            self._inner.by_key(
+                topic, key, count=count, begin_ms=begin_ms, end_ms=end_ms, by_tag=by_tag
+            )
         )
 
     def by_id(

@@ -24,7 +24,7 @@ BUILT: tuple[Java, ...] = (
         "Creates or changes a consumer group configuration",
         "b:brokerAddr c:clusterName g:groupName! s:consumeEnable m:consumeFromMinEnable "
         "d:consumeBroadcastEnable o:consumeMessageOrderly q:retryQueueNums r:retryMaxTimes "
-        "p:groupRetryPolicy~ i:brokerId w:whichBrokerWhenConsumeSlowly "
+        "p:groupRetryPolicy i:brokerId w:whichBrokerWhenConsumeSlowly "
         "a:notifyConsumerIdsChanged :attributes",
         work="groups:update_sub_group",
     ),
@@ -74,21 +74,21 @@ BUILT: tuple[Java, ...] = (
     Java(
         "queryMsgById",
         "Looks up messages by offset message id; can also resend them or push them to one client",
-        "t:topic! i:msgId! g:consumerGroup d:clientId s:sendMessage u:unitName~ "
-        "f:bodyFormat c:cluster~",
+        "t:topic! i:msgId! g:consumerGroup d:clientId s:sendMessage u:unitName= "
+        "f:bodyFormat c:cluster>",
         work="messages:query_msg_by_id",
     ),
     Java(
         "queryMsgByKey",
         "Searches the index for messages with a given key",
-        "t:topic! k:msgKey! b:beginTimestamp e:endTimestamp m:maxNum c:cluster~ p:keyType "
+        "t:topic! k:msgKey! b:beginTimestamp e:endTimestamp m:maxNum c:cluster> p:keyType "
         "l:lastKey~",
         work="messages:query_msg_by_key",
     ),
     Java(
         "queryMsgByUniqueKey",
         "Searches for messages by the client generated unique id; can push to one client",
-        "i:msgId! g:consumerGroup d:clientId t:topic! a:showAll- c:cluster~ s:startTime e:endTime",
+        "i:msgId! g:consumerGroup d:clientId t:topic! a:showAll- c:cluster> s:startTime e:endTime",
         work="messages:query_msg_by_unique_key",
     ),
     Java(
@@ -101,7 +101,7 @@ BUILT: tuple[Java, ...] = (
         "printMsg",
         "Dumps the messages of all queues of a topic within a time range",
         "t:topic! c:charsetName s:subExpression b:beginTimestamp e:endTimestamp "
-        "d:printBody l:lmqParentTopic~",
+        "d:printBody l:lmqParentTopic>",
         work="messages:print_msg",
     ),
     Java(
@@ -119,7 +119,7 @@ BUILT: tuple[Java, ...] = (
     Java(
         "consumerProgress",
         "Prints lag and rate per queue of a group, or a summary of all groups",
-        "g:groupName t:topicName s:showClientIP c:cluster~",
+        "g:groupName t:topicName s:showClientIP c:cluster",
         work="groups:consumer_progress",
     ),
     Java(
@@ -167,13 +167,13 @@ BUILT: tuple[Java, ...] = (
     Java(
         "resetOffsetByTime",
         "Moves the offsets of a group to a time (or a given offset) without restarting clients",
-        "g:group! t:topic! s:timestamp! f:force c:cplus-~ b:broker q:queue o:offset c:cluster~",
+        "g:group! t:topic! s:timestamp! f:force c:cplus-= b:broker q:queue o:offset c:cluster>",
         work="groups:reset_offset_by_time",
     ),
     Java(
         "skipAccumulatedMessage",
         "Moves the offsets of a group to the end of the topic",
-        "g:group! t:topic! f:force c:cluster~",
+        "g:group! t:topic! f:force c:cluster>",
         work="groups:skip_accumulated_message",
     ),
     Java(

@@ -1,8 +1,9 @@
 """A command of RocketMQ's tool as it is declared, and how a declaration becomes a parser.
 
 Flags are written `short:long`, with `!` for those that must be given, `-` for those that take no
-value and `~` for those that are refused when they are given, since they would change what is done:
-`t:topic! l:list- c:cluster~`. Every command also has `-n` and `-h`.
+value, `>` for those that name the topic whose route leads to the brokers, `=` for those whose wish
+is done anyway, and `~` for those that are refused when they are given, since they would change what
+is done: `t:topic! l:list- c:cluster>`. Every command also has `-n` and `-h`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from roquet.base.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-MARKS = "!-~"
+MARKS = "!-~>="
 INSTEAD = {
     "broker containers": "start each broker as a process: roquet broker -c FILE",
     "static topics": "ordinary ones are made by: roquet topic create",
@@ -28,15 +29,7 @@ INSTEAD = {
     "monitor that writes into log files": "try roquet top, or alerts: roquet console --alerts FILE",
 }
 """What is lacking -> what to type."""
-_BY_CLUSTER = "the route of the topic says which brokers are asked"
-UNKNOWN = {
-    "groupRetryPolicy": "try: roquet group alter, and -r for how often",
-    "unitName": "units of name servers are not known",
-    "cluster": _BY_CLUSTER,
-    "lastKey": "narrow the search by -b and -e",
-    "lmqParentTopic": "light queues are shown by: roquet mqadmin getLiteTopicInfo",
-    "cplus": "clients of every language are moved",
-}
+UNKNOWN = {"lastKey": "narrow the search by -b and -e"}
 """A flag that is refused, by its long name -> why, or what to type."""
 
 
@@ -70,12 +63,25 @@ class Java:
             if "~" in declared and getattr(options, name) not in (None, False):
                 raise UsageError(f"mqadmin {self.name}: --{name} is not here; {UNKNOWN[name]}")
 
+    def route(self, options: argparse.Namespace) -> str | None:
+        """Return the topic whose route leads to the brokers, where a flag names one."""
+        for declared in self.flags.split():
+            name = declared.partition(":")[2].rstrip(MARKS)
+            if ">" in declared and getattr(options, name) is not None:
+                return str(getattr(options, name)).strip()
+        return None
+
     def refusal(self) -> str:
         """Return why there is no work."""
         lacks = self.lacks.removeprefix("the ")
         return f"mqadmin {self.name}: roquet has no {lacks}; {INSTEAD[self.lacks]}"
 
 
+_ABOUT = {
+    "~": "not here",
+    ">": "topic whose route leads to the brokers; a cluster has one of its name",
+    "=": "is done anyway",
+}
 ATTRIBUTES = "attributes"
 """The flag whose value may begin with a minus: `-name` takes an attribute away."""
 
@@ -112,7 +118,7 @@ def parser_of(command: Java) -> argparse.ArgumentParser:
         words = [f"-{short}", f"--{name}"] if short else [f"--{name}"]
         to = next((group for names, group in groups if name in names), parser)
         marks = rest.removeprefix(name)
-        about = "not here" if "~" in marks else None
+        about = next((text for mark, text in _ABOUT.items() if mark in marks), None)
         if "-" in marks:
             to.add_argument(*words, dest=name, action="store_true", help=about)
         else:

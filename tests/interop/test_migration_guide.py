@@ -194,8 +194,8 @@ def test_a_broker_changes_its_make_on_its_store_and_back_as_the_guide_says(hosts
     assert_same(hosts.given, hosts.sent, received)
 
 
-def test_a_pair_changes_its_make_as_the_guide_says(hosts: Hosts) -> None:
-    follow, change = lines("A pair, one side at a time")
+def test_a_pair_changes_its_make_and_back_as_the_guide_says(hosts: Hosts) -> None:
+    follow, change, again, back = lines("A pair, one side at a time")
     slave = hosts.plans["slave.conf"]
     hosts.places = {**hosts.places, "10.0.0.3:10911": slave.address}
     settings = re.findall(
@@ -221,6 +221,29 @@ def test_a_pair_changes_its_make_as_the_guide_says(hosts: Hosts) -> None:
     hosts.write(30, seed=4)
     received = hosts.driver.consume(hosts.namesrv, TOPIC, "all-of-it", 90)
     # Where a message lies is said with the address of the broker that has stored it.
+    ids = sorted(str(one["msg_id"]) for one in hosts.sent)
+    assert sorted(str(one["msg_id"]) for one in received) == ids
+    _back_to_java(hosts, again, back)
+
+
+def _back_to_java(hosts: Hosts, again: list[str], back: list[str]) -> None:
+    """Have a Java slave with an empty store follow our master and take its place."""
+    slave = hosts.plans["slave.conf"]
+    java = dataclasses.replace(
+        slave, port=free_port(random.Random()), store=hosts.folder / "java-again"
+    )
+    extra = {**java.extra, "brokerId": "0", "brokerRole": "ASYNC_MASTER"}
+    master = dataclasses.replace(java, extra=extra)
+    hosts.plans |= {"java-slave.conf": java, "java-master.conf": master}
+    hosts.type(again[0])
+    until("the Java slave is in sync", lambda: "in sync" in hosts.type(again[1]), 120)
+    until("the Java slave has the topic", lambda: has_topic(java), 120)
+    for line in back:
+        hosts.type(line)
+    until("Java's is the master", lambda: master_of(hosts) == java.address, 60)
+    hosts.until_routed("broker-a")
+    hosts.write(10, seed=6)
+    received = hosts.driver.consume(hosts.namesrv, TOPIC, "all-of-it-again", 100)
     assert sorted(str(one["msg_id"]) for one in received) == sorted(
         str(one["msg_id"]) for one in hosts.sent
     )

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused, RoquetError
+from roquet.base.times import up_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from roquet.admin import Admin
 
 
@@ -57,8 +56,5 @@ async def _look(admin: Admin, address: str) -> list[tuple[str, str]]:
     waits = int(found.get("timerWaits") or 0)
     if waits:
         rows.append(("warning", f"due timers had to wait {waits} times for the store"))
-    return rows or [("fine", f"{found.get('brokerVersionDesc', '?')}, up {_uptime(found)}")]
-
-
-def _uptime(found: Mapping[str, str]) -> str:
-    return found.get("runtime", "?").strip("[ ]")
+    up = up_text(found.get("runtime", "")) or "?"
+    return rows or [("fine", f"{found.get('brokerVersionDesc', '?')}, up {up}")]

@@ -48,7 +48,12 @@ Print a script for a shell:
   bash: eval "$(roquet completion bash)"
   zsh:  roquet completion zsh > ~/.zfunc/_roquet
   fish: roquet completion fish > ~/.config/fish/completions/roquet.fish"""
+_COMMAND = "COMMAND"
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EBADF, errno.EIO)
+
+
+class _NoCommandError(UsageError):
+    """The help of a command stands in place of what was to be done."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -72,7 +77,10 @@ class _Parser(argparse.ArgumentParser):
 
     # typing.override came with Python 3.12.
     def error(self, message: str) -> NoReturn:  # type: ignore[explicit-override]
-        """Raise UsageError instead of exiting."""
+        """Raise UsageError instead of exiting; show what there is to whoever typed no command."""
+        if message.endswith(f"required: {_COMMAND}"):
+            self.print_help(sys.stderr)
+            raise _NoCommandError
         raise UsageError(f"{message} (try: {self.prog} -h)")
 
 
@@ -93,7 +101,7 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
         epilog="first steps: run 'roquet dev', then what it prints.\n" + CODES,
     )
     whole.add_argument("--version", action=_Version, nargs=0, help="print the version")
-    commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = whole.add_subparsers(title="commands", metavar=_COMMAND, required=True)
     servers = flags_servers.add(commands)
     flags_messages.add(commands)
     declared.add(commands, tree.NOUNS, tree.ROWS, servers, only)
@@ -131,7 +139,8 @@ def run(arguments: Sequence[str]) -> int:
         drop_output()
         return 0
     except RoquetError as failure:
-        return _ended(str(failure), _code_of(failure))
+        shown = isinstance(failure, _NoCommandError)
+        return EXIT_USAGE if shown else _ended(str(failure), _code_of(failure))
     except (OSError, UnicodeEncodeError) as failure:
         return _ended(*_about(failure))
     except Exception as failure:

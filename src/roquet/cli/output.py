@@ -61,6 +61,8 @@ def listed(
         return
     if form == "table":
         table(head, rows)
+        if not rows and sys.stdout.isatty():
+            line("(none)")
         return
     names = [name.replace(" ", "_") for name in head]
     found = [{**(about or {}), **dict(zip(names, row, strict=True))} for row in rows]

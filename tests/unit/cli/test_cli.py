@@ -93,7 +93,6 @@ def test_a_taken_fast_port_is_named_as_that(tmp_path: Path) -> None:
         (["topic", "create", "a b"], 2, "The specified topic: a b, contains illegal"),
         (["topic", "ls", "-n", "x:y"], 2, "--namesrv: 'x:y' has no port within"),
         (["topic", "ls", "-n", ";"], 2, "--namesrv is empty"),
-        ([], 2, "the following arguments are required: COMMAND (try: roquet -h)"),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -104,6 +103,17 @@ def test_a_mistake_is_one_line(
     assert shown.out == ""
     assert shown.err.startswith(f"roquet: {error}")
     assert shown.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [[], ["topic"], ["store"], ["pipeline"]], ids=" ".join)
+def test_words_without_a_command_show_which_there_are(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(f"usage: {' '.join(['roquet', *words])} ")
+    assert "commands:" in shown.err
 
 
 def test_nobody_home_is_told_with_what_helps(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from roquet.admin.health import troubles
 from roquet.base.errors import RoquetError
+from roquet.base.times import up_text
 from roquet.console.context import each
 from roquet.console.sampler import rate
 
@@ -109,16 +110,6 @@ async def _broker_row(
         "up": up_text(found.get("runtime", "")),
         "replication": await _replication(context, address),
     }
-
-
-def up_text(said: str) -> str:
-    """Return how long a broker runs, in the two largest units, of `[ 0 days, 3 hours, ... ]`."""
-    units = [it.split() for it in said.strip("[ ]").split(",")]
-    found = [(it[0], it[1][:1]) for it in units if len(it) == 2 and it[0].isdigit()]
-    first = next((at for at, (count, _) in enumerate(found) if count != "0"), len(found) - 1)
-    names = {"d": "d", "h": "h", "m": "min", "s": "s"}
-    parts = [f"{count} {names.get(unit, unit)}" for count, unit in found[max(0, first) :][:2]]
-    return " ".join(it for at, it in enumerate(parts) if at == 0 or not it.startswith("0 "))
 
 
 async def _replication(context: Context, address: str) -> str:

@@ -1,10 +1,10 @@
-"""Texts that the pages make of what brokers say."""
+"""How long a broker runs, for people."""
 
 from __future__ import annotations
 
 import pytest
 
-from roquet.console.views.overview import up_text
+from roquet.base.times import up_text
 
 
 @pytest.mark.parametrize(

@@ -990,8 +990,8 @@ _Frame: TypeAlias = tuple[int, int, int, str, int, int, str | None, dict[str, st
 # Opaque, topic, group, queue id, messages, invisible, waiting and born time, expression, frame.
 _Pop: TypeAlias = tuple[int, str, str, int, int, int, int, int, str, bytes]
 # Opaque, (group, topic, retry topic), places (of the retry topic, queue id, offset or -1), messages,
-# tag codes, (now, invisible ms), revive queue, whether the retry topic is first, whether the caller
-# keeps the checkpoints.
+# tag codes, (now, invisible ms, when it came), revive queue, whether the retry topic is first, whether
+# the caller keeps the checkpoints, whether it has the pop wait when there is nothing.
 _Wish: TypeAlias = tuple[
     int,
     tuple[str, str, str],
@@ -1000,6 +1000,7 @@ _Wish: TypeAlias = tuple[
     Sequence[int] | None,
     tuple[int, int, int],
     int,
+    bool,
     bool,
     bool,
 ]
@@ -1061,7 +1062,8 @@ class Ingest:
     def give(self, wish: _Wish) -> _Given | None:
         """Messages for a pop, with their checkpoints stored unless the caller keeps them.
 
-        None: there are none, or the services have to look; nothing has changed then.
+        None: there are none, or the services have to look; nothing has changed then. An empty answer:
+        there are none, and the pop waits.
         """
     def idle(self, key: int) -> None:
         """The processors have finished all frames they got of a connection: admit its frames again."""

@@ -156,7 +156,7 @@ def build(
     path.deliver_by(listeners.write)
     disk = InlineSyncPolicy(config.server.sync_in_place_us if config.store.sync_flush else 0)
     fast = FastIngest(path, admission, base.store, FRAME_SIZE_MAX, disk)
-    share_holds(base, path, listeners, adapters.receive, pop.light.upkeep)
+    share_holds(base, path, listeners, adapters.receive, pop)
     registration = make_registration(base, pair.client, pair.on_master)
     duties = door.duties = make_duties(base, pair, registration, pop, services.sequenced)
     parts = list_parts(

@@ -193,14 +193,14 @@ class Server:
         """Return a connection by its key."""
         return self._connections.get(key)
 
-    def late(self, key: int, command: Command) -> Request | None:
-        """Return a request of a connection that is no work in hand; None when that has gone."""
-        connection = self._connections.get(key)
-        if connection is None:
+    def late(self, key: int, command: Command, received_ms: int | None = None) -> Request | None:
+        """Return a request that is no work in hand, and when it came; None: its peer has gone."""
+        if (connection := self._connections.get(key)) is None:
             return None
-        reply = Reply(self, connection, command, connection.last_ms)
+        received_ms = received_ms or connection.last_ms
+        reply = Reply(self, connection, command, received_ms)
         reply.held = True
-        return Request(command, connection, connection.last_ms, reply)
+        return Request(command, connection, received_ms, reply)
 
     async def start(self) -> None:
         """Listen. Raises UsageError when the address cannot be had."""

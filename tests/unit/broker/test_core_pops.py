@@ -78,7 +78,7 @@ class World:
 
     def pop(self, **fields: Any) -> bytes | None:
         rows = cast("Any", SimpleNamespace(give=self._give))
-        return self.core.answer(POP._replace(**fields), rows)
+        return self.core.answer(1, POP._replace(**fields), rows)
 
     def _give(self, wish: Wish) -> Given | None:
         self.wishes.append(wish)
@@ -103,7 +103,7 @@ def test_a_plain_pop_visits_the_queues_that_its_number_says() -> None:
     now_ms = world.clock.now_ms()
     places = [(False, 1, 5), (False, 0, 3), (True, 0, 1)]
     names, times = ("g", "T", RETRY), (now_ms, 60_000, now_ms)
-    assert world.wishes == [Wish(9, names, places, 8, [7], times, 4, False, False)]
+    assert world.wishes == [Wish(9, names, places, 8, [7], times, 4, False, False, False)]
     assert (world.committed["T", 0], world.committed["T", 1]) == (6, 9)
     assert (world.turns, world.woken) == (1, [])
 
@@ -182,6 +182,41 @@ def test_a_pop_that_gets_nothing_leaves_its_number_to_the_next() -> None:
     assert world.pop() is None
     assert (world.turns, world.draws.take()) == (0, first)
     assert world.draws.look() == world.draws.take() != first
+
+
+class SomeHeld:
+    """Where pops wait."""
+
+    def __init__(self, *, has_room: bool = True) -> None:
+        self.has_room = has_room
+        self.held: list[tuple[int, PopHere, int]] = []
+
+    def may_wait(self, pop: PopHere, now_ms: int) -> bool:
+        assert (pop.topic, now_ms > 0) == ("T", True)
+        return self.has_room
+
+    def hold(self, key: int, pop: PopHere, now_ms: int) -> None:
+        self.held.append((key, pop, now_ms))
+
+
+def test_a_pop_for_which_nothing_is_there_waits_and_has_drawn_its_number() -> None:
+    world, held = World(), SomeHeld()
+    world.core.held = cast("Any", held)
+    world.given = b"", 0, [], []
+    committed = dict(world.committed)
+    assert world.pop() == b""
+    assert world.wishes[0].waits
+    assert held.held == [(1, POP, world.clock.now_ms())]
+    assert (world.turns, world.woken, world.committed) == (1, [], committed)
+    assert world.draws._next is None
+
+
+def test_a_pop_for_which_there_is_no_room_does_not_wait() -> None:
+    world = World()
+    world.core.held = cast("Any", SomeHeld(has_room=False))
+    world.given = None
+    assert world.pop() is None
+    assert (world.wishes[0].waits, world.turns) == (False, 0)
 
 
 def test_a_lock_of_another_group_holds_nobody_up() -> None:

@@ -445,6 +445,7 @@ def test_plain_pops_are_returned_and_what_is_decided_is_given(tmp_path: Path) ->
             2,
             False,
             False,
+            False,
         )
         given = it.give(wish)
         assert given is not None

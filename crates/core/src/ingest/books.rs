@@ -176,6 +176,11 @@ impl Books {
         line.found(got, took);
     }
 
+    /// Enters reads of a pop that found nothing in any queue.
+    pub(super) fn missed(&mut self, (group, topic, queue_id): (&str, &str, i32), misses: u64) {
+        self.line(group, topic, queue_id).misses += misses;
+    }
+
     /// Takes everything.
     pub fn take(&mut self) -> Vec<Line> {
         let groups = std::mem::take(&mut self.groups);

@@ -33,7 +33,7 @@ type PlaceTuple = (bool, i32, i64);
 
 /// A decided pop: correlation number, (group, topic, retry topic), places, messages, tag codes,
 /// (now, invisible ms, when it came), queue of the revive topic, whether the retry topic is first, whether the
-/// caller keeps the checkpoints.
+/// caller keeps the checkpoints, whether it has the pop wait when there is nothing.
 #[derive(FromPyObject)]
 pub(crate) struct WishTuple(
     i32,
@@ -43,6 +43,7 @@ pub(crate) struct WishTuple(
     Option<Vec<i64>>,
     (i64, i64, i64),
     i32,
+    bool,
     bool,
     bool,
 );
@@ -103,7 +104,8 @@ pub(crate) fn pop(py: Python<'_>, it: Pop) -> PopTuple {
 impl WishTuple {
     /// Has `work` take the pop.
     pub(crate) fn read<T>(&self, work: impl FnOnce(Wish<'_>) -> T) -> T {
-        let Self(opaque, names, places, messages, codes, times, revive_queue, first, merges) = self;
+        let Self(opaque, names, places, messages, codes, times, revive_queue, first, merges, waits) =
+            self;
         let place = |&(of_retry, queue_id, offset): &PlaceTuple| Place {
             of_retry,
             queue_id,
@@ -124,6 +126,7 @@ impl WishTuple {
             since_ms: times.2,
             revive_queue: *revive_queue,
             merges: *merges,
+            waits: *waits,
         })
     }
 }

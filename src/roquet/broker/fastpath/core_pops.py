@@ -3,8 +3,9 @@
 The common case of `broker/pop/receive/service.py`, in one step of the loop, so that it needs no
 lock: the same checks, draw and positions lead to the same queues. What is not common - an order, a
 filter by properties, a group or a queue without a position, a reset, a queue that another pop has
-just now, a message to redeliver, nothing to give - goes to that service, and nothing has changed
-then: not even the number that the pop draws.
+just now, a message to redeliver - goes to that service, and nothing has changed then: not even the
+number that the pop draws. A pop for which nothing is there waits as it was read (`held_pops`), or
+goes to the service, which has it wait.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from roquet.base.clock import Clock
+    from roquet.broker.fastpath.held_pops import HeldPops
     from roquet.broker.pop.buffer.merge import Key, MergeBuffer
     from roquet.broker.pop.receive.checks import PopChecks
     from roquet.broker.pop.receive.locks import PopLocks
@@ -69,6 +71,8 @@ class CorePops:
         self.rules = rules
         self._clock = clock
         self._wake = wake
+        self.held: HeldPops | None = None
+        """Where pops wait for which nothing is there; None: the service has them wait."""
 
     def answer_woken(
         self,
@@ -96,8 +100,11 @@ class CorePops:
         )
         return answer(request.peer.key, pop)
 
-    def answer(self, pop: PopHere, rows: Rows) -> bytes | None:
-        """Return the answer; None leaves the pop to the service."""
+    def answer(self, key: int, pop: PopHere, rows: Rows) -> bytes | None:
+        """Return the answer to a connection, nothing for one that waits.
+
+        None leaves the pop to the service.
+        """
         now_ms = self._clock.now_ms()
         wish = self._wish(pop, now_ms)
         given = None if wish is None else rows.give(wish)
@@ -106,13 +113,17 @@ class CorePops:
         answer, rest, batches, passed = given
         self._draws.take()
         self._revive_log.next_queue()
+        if not answer:
+            assert self.held is not None, "the wish said whether it may wait"
+            self.held.hold(key, pop, now_ms)
+            return answer
         topic, group = pop.topic, pop.group
         for queue_id, start, diffs, next_offset in batches:
-            key = topic, group, queue_id
+            queue = topic, group, queue_id
             if wish.merges:
-                self._keep(wish, key, start, diffs, next_offset)
+                self._keep(wish, queue, start, diffs, next_offset)
             else:
-                self._buffer.passed(key, next_offset)
+                self._buffer.passed(queue, next_offset)
         for queue_id, next_offset in passed:
             self._buffer.passed((topic, group, queue_id), next_offset)
         if rest > 0:
@@ -157,6 +168,7 @@ class CorePops:
             revive_queue=self._revive_log.look_queue(),
             retry_first=draw.retry_first,
             merges=merges,
+            waits=self.held is not None and self.held.may_wait(pop, now_ms),
         )
 
     def _places(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from roquet.broker.state import Identity
     from roquet.protocol.command import Command
     from roquet.remoting.connections.fast_ingest import FastPath
-    from roquet.remoting.router import Request
+    from roquet.remoting.router import Peer, Request
     from roquet.remoting.server import Server
 
 _LOOK_S = 0.01
@@ -47,9 +47,17 @@ class Listeners:
         if link is not None:
             link.write_now(frames)
 
-    def late(self, key: int, command: Command) -> Request | None:
-        """Return a request that was taken some time ago; None when its connection has gone."""
-        return self._main.late(key, command) or self._fast.late(key, command)
+    def find(self, key: int) -> Peer | None:
+        """Return a connection of either port; None when it has gone."""
+        return self._main.find(key) or self._fast.find(key)
+
+    def late(self, key: int, command: Command, received_ms: int | None = None) -> Request | None:
+        """Return a request that was taken some time ago; None when its connection has gone.
+
+        `received_ms` says when it was read, where that is known.
+        """
+        port = self._main if self._main.find(key) is not None else self._fast
+        return port.late(key, command, received_ms)
 
     async def start(self) -> None:
         """Listen. Raises UsageError when an address cannot be had."""

@@ -22,14 +22,13 @@ from roquet.broker.api.pop import (
     PopRequest,
 )
 from roquet.broker.api.refusal import Reason, Refusal
-from roquet.broker.pop.receive.orders import ATTEMPT_LENGTH_MAX
 from roquet.broker.pop.receive.polls import Poll, Waiting
 from roquet.broker.pop.receive.reads import has_wanted
 from roquet.broker.remoting.bodies import parts_of
+from roquet.broker.remoting.clients.pop_requests import notification_request, pop_request
 from roquet.broker.remoting.clients.waiting_pops import (
     WokenPop,
     may_still,
-    pledge,
     unheld_code,
     waiting_request,
 )
@@ -103,24 +102,12 @@ class PopAdapter:
 
     async def pop(self, request: Request) -> Command | None:
         """Answer 200050 now, or let it wait and return None."""
-        header = headers.PopMessageRequest.decode(request.command.ext)
-        wanted = PopRequest(
-            topic=header.topic,
-            group=header.consumer_group,
-            queue_id=header.queue_id,
-            max_messages=header.max_msg_nums,
-            invisible_ms=header.invisible_time,
-            poll_ms=header.poll_time,
-            born_ms=header.born_time or self._clock.now_ms(),
-            from_first=header.init_mode == 0,
-            expression_type=header.exp_type,
-            expression=header.exp,
-            is_ordered=header.order,
-            attempt_id=_attempt(header.attempt_id),
-            may_read=self._readers.of(request),
-            check_waiting=pledge(self._readers, request, header),
-        )
-        return await self._answer(request, wanted)
+        return await self._answer(request, pop_request(request, self._readers, self._clock))
+
+    def resume(self, request: Request, born_ms: int) -> None:
+        """Answer a pop that has waited elsewhere, for a client that waits since `born_ms`."""
+        wanted = pop_request(request, self._readers, self._clock, born_ms=born_ms)
+        self._try_later(request, wanted)
 
     def polling_info(self, request: Request) -> Command:
         """Answer 200055: how many pops wait for messages of a queue."""
@@ -168,7 +155,10 @@ class PopAdapter:
         if not may_still(request, wanted.check_waiting, refused):
             return
         if not self.in_core(request, wanted):
-            self._lane.submit(WokenPop(request, wanted, self._answer, self._clock.now_ms()))
+            self._try_later(request, wanted)
+
+    def _try_later(self, request: Request, wanted: PopRequest) -> None:
+        self._lane.submit(WokenPop(request, wanted, self._answer, self._clock.now_ms()))
 
 
 class PopAckAdapter:
@@ -370,21 +360,7 @@ class PopBrowseAdapter:
 
     def notification(self, request: Request) -> Command | None:
         """Answer 200054 now, or when a message comes, or when its time is over."""
-        header = headers.NotificationRequest.decode(request.command.ext)
-        wanted = NotificationRequest(
-            topic=header.topic,
-            group=header.consumer_group,
-            queue_id=header.queue_id,
-            poll_ms=header.poll_time,
-            born_ms=header.born_time or self._clock.now_ms(),
-            is_ordered=header.order,
-            attempt_id=_attempt(header.attempt_id),
-            expression_type=header.exp_type,
-            expression=header.exp,
-            may_read=self._readers.of(request),
-            check_waiting=pledge(self._readers, request, header),
-        )
-        return self._answer(request, wanted)
+        return self._answer(request, notification_request(request, self._readers, self._clock))
 
     def _answer(self, request: Request, wanted: NotificationRequest) -> Command | None:
         try:
@@ -441,11 +417,6 @@ def _not_in_core(request: Request, wanted: PopRequest) -> bool:
 def _is_light(name: str | None) -> bool:
     """Tell whether a request is about a light topic, by the name that it gives."""
     return name is not None and bool(name.strip())
-
-
-def _attempt(attempt_id: str | None) -> str | None:
-    """Return what is kept of the name of an attempt: 100,000 requests may wait with one."""
-    return None if attempt_id is None else attempt_id[:ATTEMPT_LENGTH_MAX]
 
 
 def _popped(command: Command, wanted: PopRequest, result: PopResult, code: ResponseCode) -> Command:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from roquet.broker.config import BrokerConfig
     from roquet.broker.fastpath.account_rows import WhoMay
     from roquet.broker.fastpath.pop_rows import PopRows
-    from roquet.broker.light.upkeep import LightUpkeep
     from roquet.broker.messages.put_hooks import PutHooks
     from roquet.broker.messages.schedule import DelayLevels
     from roquet.broker.metrics.answers import Answers
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from roquet.broker.remoting.receive import ReceiveAdapter
     from roquet.broker.services.transactions import HalfDoor
     from roquet.broker.wiring.base import Base
+    from roquet.broker.wiring.pop import PopParts
     from roquet.ha.replicas import Replicas
     from roquet.protocol.command import Command
     from roquet.remoting.client import Client
@@ -188,21 +188,22 @@ def _client_rules(config: BrokerConfig) -> HeartbeatConfig:
 
 
 def share_holds(
-    base: Base, path: FastPath, listeners: Listeners, pull: ReceiveAdapter, lights: LightUpkeep
+    base: Base, path: FastPath, listeners: Listeners, pull: ReceiveAdapter, pop: PopParts
 ) -> None:
-    """Let the fast path hold pulls beside the adapter, which answers those it may no longer."""
+    """Let requests wait that the fast path has read; the adapters answer what it may no longer."""
 
     def resume(key: int, command: Command) -> None:
         request = listeners.late(key, command)
         if request is not None:
             pull.resume(request)
 
+    pop.hold_in_core(base, path, listeners)
     path.resume_by(resume)
     base.holds.share(path)
     base.store.on_arrival(base.holds.arrived)
     base.store.on_arrivals(path.arrived)
     for holder in (base.holds, path):
-        lights.listen(functools.partial(_removed, holder))
+        pop.light.upkeep.listen(functools.partial(_removed, holder))
 
 
 def _removed(holder: LongPolling | FastPath, queue: str) -> None:

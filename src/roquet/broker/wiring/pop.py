@@ -7,6 +7,7 @@ import random
 from typing import TYPE_CHECKING
 
 from roquet.broker.fastpath.core_pops import CorePops
+from roquet.broker.fastpath.held_pops import HeldPops
 from roquet.broker.fastpath.pop_rows import PopRows
 from roquet.broker.pop.buffer.metrics import watch_buffer
 from roquet.broker.pop.buffer.service import PopBuffer
@@ -19,21 +20,23 @@ from roquet.broker.pop.receive.offsets import PopOffsets
 from roquet.broker.pop.receive.ordered_acks import OrderAlarms, OrderedAcks
 from roquet.broker.pop.receive.orders import PopOrders
 from roquet.broker.pop.receive.polls import PopPolls
-from roquet.broker.pop.receive.reads import Draws
+from roquet.broker.pop.receive.reads import Draws, has_wanted
 from roquet.broker.pop.receive.records import ReviveLog
 from roquet.broker.pop.receive.service import PopService
 from roquet.broker.pop.revive import ReviveService
 from roquet.broker.pop.revive_copies import Copies
 from roquet.broker.pop.revive_metrics import watch_puts, watch_revive
-from roquet.broker.pop.waits import PopWaits
+from roquet.broker.pop.waits import LOOKS_MAX, PopWaits
 from roquet.broker.remoting.callers import Readers
 from roquet.broker.remoting.clients.assignments import AssignmentAdapter
 from roquet.broker.remoting.clients.topic_queues import TopicQueues
 from roquet.broker.remoting.pop import PopAckAdapter, PopAdapter, PopBrowseAdapter
 from roquet.broker.services.clients.assignments import Assignments
 from roquet.broker.wiring.light import LightParts, make_light
+from roquet.model.subscription import ExpressionType
 from roquet.protocol.hosts import split_addresses
 from roquet.protocol.pop.topics import ALL_QUEUES, revive_topic
+from roquet.remoting.codec import decode
 from roquet.service.duties import Duty
 from roquet.service.lifecycle import Part, Timer
 from roquet.store.popped import PoppedMessages
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from roquet.broker.config import BrokerConfig
     from roquet.broker.messages.appender import Appender
     from roquet.broker.messages.light_queues import LightQueues
+    from roquet.broker.network.ports import Listeners
     from roquet.broker.network.routes import Routed
     from roquet.broker.pop.buffer.rules import BufferConfig
     from roquet.broker.pop.receive.rules import PopConfig
@@ -54,6 +58,7 @@ if TYPE_CHECKING:
     from roquet.protocol.pop.orders import Key
     from roquet.remoting.client import Client
     from roquet.remoting.connections.fast_ingest import FastPath
+    from roquet.remoting.connections.popped import PopHere
     from roquet.remoting.router import Peer, Request
 
 SAVE_S = 10
@@ -126,6 +131,31 @@ class PopParts:
             return core.answer_woken(request, wanted, path.answer_pop)
 
         self.adapter.in_core = answer
+
+    def hold_in_core(self, base: Base, path: FastPath, listeners: Listeners) -> None:
+        """Have pops wait as the core has read them, where no account is asked for."""
+        if base.guard is not None:
+            return
+        store, checks = base.store, self.shared.checks
+
+        def leave(key: int, pop: PopHere) -> None:
+            (command,), _ = decode(pop.frame)
+            request = listeners.late(key, command, pop.since_ms)
+            if request is not None:
+                self.adapter.resume(request, pop.born_ms)
+
+        def matches(pop: PopHere, queue_id: int, begin: int, end: int) -> bool:
+            takes = checks.wanted(pop.topic, pop.expression, ExpressionType.TAG)
+            queue = pop.topic, queue_id
+            return has_wanted(store, queue, begin, end, wanted=takes, most=LOOKS_MAX)
+
+        self.core.held = HeldPops(
+            self.shared.pops,
+            find=listeners.find,
+            try_again=path.answer_pop,
+            leave=leave,
+            matches=matches,
+        )
 
     async def release(self) -> None:
         """Answer what waits: the broker serves POP no more."""

@@ -154,7 +154,7 @@ class FastPath:
         self._write: Callable[[int, bytes], None] = nowhere
         self._resume: Callable[[int, Command], None] = nowhere
         self._merge: Callable[[MergeHere], int] = nothing_in_memory
-        self._pop: Callable[[PopHere, Rows], bytes | None] = no_answer
+        self._pop: Callable[[int, PopHere, Rows], bytes | None] = no_answer
         self._serving = False
         self._refresh_is_due = False
         self._native: NativeIngest | None = None
@@ -171,12 +171,13 @@ class FastPath:
         self._resume = self.connections.resume = resume
 
     def pop_by(
-        self, pop: Callable[[PopHere, Rows], bytes | None], merge: Callable[[MergeHere], int]
+        self, pop: Callable[[int, PopHere, Rows], bytes | None], merge: Callable[[MergeHere], int]
     ) -> None:
         """Have plain pops answered by `pop`, and acknowledgements settled in memory by `merge`.
 
-        Pops without an answer are for the processors, and so are the acknowledgements behind as
-        many requests as `merge` says that it took.
+        `pop(connection key, pop, rows)` returns no bytes when the pop waits. Pops without an answer
+        are for the processors, and so are the acknowledgements behind as many requests as `merge`
+        says that it took.
         """
         self._pop = pop
         self._merge = merge
@@ -280,13 +281,16 @@ class FastPath:
                 self.connections.fail(failure)
 
     def answer_pop(self, key: int, pop: PopHere) -> bool:
-        """Answer a pop of a connection that waited for a message; False: the processors have to."""
+        """Answer a pop of a connection that waited for a message, or let it wait again.
+
+        False: the processors have to.
+        """
         native = self._native
         if native is None or self.connections.threads:
             return False
         self._before(native, self.now_ms())
-        answer = self._pop(pop, native)
-        if answer is not None:
+        answer = self._pop(key, pop, native)
+        if answer:
             self._write(key, answer)
         return answer is not None
 
@@ -395,7 +399,7 @@ class FastPath:
             for merge in merges:
                 replies += self._merged(MergeHere(*merge), now_ms, left)
             for pop in pops:
-                replies += self._popped(PopHere(*pop), left)
+                replies += self._popped(key, PopHere(*pop), left)
             if left:
                 frames = [*left, *frames]
             elif not frames and broken is None and not self.native.held(key):
@@ -416,9 +420,9 @@ class FastPath:
         took_ms = max(0, self.now_ms() - now_ms)
         return self.native.merged(merge.opaques[:taken], merge.is_batch, took_ms * 1000)
 
-    def _popped(self, pop: PopHere, left: list[NativeFrame]) -> bytes:
-        """Return the answer to a pop; without one its request goes to `left`."""
-        answer = self._pop(pop, self.native)
+    def _popped(self, key: int, pop: PopHere, left: list[NativeFrame]) -> bytes:
+        """Return the answer to a pop; without one its request goes to `left`, unless it waits."""
+        answer = self._pop(key, pop, self.native)
         if answer is None:
             left += decode_frames(pop.frame)[0]
             return b""

@@ -63,11 +63,13 @@ class Wish(NamedTuple):
     retry_first: bool
     merges: bool
     """Whether the caller keeps the checkpoints in memory."""
+    waits: bool
+    """Whether the pop is to wait when there is nothing, which an empty answer says."""
 
 
-def no_answer(pop: object, rows: object) -> bytes | None:
+def no_answer(key: int, pop: object, rows: object) -> bytes | None:
     """Leave every pop to the processors, as long as nobody has said who decides."""
-    del pop, rows
+    del key, pop, rows
     return None
 
 

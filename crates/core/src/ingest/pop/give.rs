@@ -67,6 +67,8 @@ pub struct Wish<'a> {
     pub revive_queue: i32,
     /// Whether the caller keeps the checkpoints in memory.
     pub merges: bool,
+    /// Whether the caller has the pop wait when there is nothing at all.
+    pub waits: bool,
 }
 
 /// Messages of one queue that are given.
@@ -91,7 +93,7 @@ pub struct Given {
     pub passed: Vec<(i32, i64)>,
     /// Messages that are left.
     pub rest: i64,
-    /// The answer.
+    /// The answer; empty when there is nothing, and the pop is to wait ([`Wish::waits`]).
     pub reply: Vec<u8>,
 }
 
@@ -105,8 +107,8 @@ struct Found {
     bytes: u64,
 }
 
-/// Gives messages; `None` when there are none, or when the processors have to look, and nothing has
-/// changed then.
+/// Gives messages; `None` when there are none and the pop does not wait, or when the processors have
+/// to look, and nothing has changed then.
 pub(in crate::ingest) fn give(
     state: &State,
     store: &Store,
@@ -120,6 +122,13 @@ pub(in crate::ingest) fn give(
         return None;
     }
     let mut found = find(store, wish)?;
+    if wish.waits && found.gots.is_empty() && found.passed.is_empty() {
+        if let Some(first) = wish.places.first() {
+            let of = (wish.group, wish.topic, first.queue_id);
+            ledger.books.missed(of, found.misses);
+        }
+        return Some(Given::default());
+    }
     if found.gots.is_empty() || found.bytes > BYTES_MAX {
         return None;
     }

@@ -135,6 +135,7 @@ fn wish(places: &[Place]) -> Wish<'_> {
         since_ms: NOW_MS,
         revive_queue: 3,
         merges: false,
+        waits: false,
     }
 }
 
@@ -244,6 +245,39 @@ fn the_processors_look_where_a_position_or_a_message_is_not_common() {
     assert_eq!(made.store.log().written(), written);
     made.state.pop = None;
     assert!(made.give(&wish(&[place(0, 0)])).is_none());
+}
+
+#[test]
+fn a_pop_that_waits_is_told_that_nothing_is_there_and_what_is_odd_is_left() {
+    let mut made = Made::new("waits");
+    made.send("T", 0, 2);
+    made.send("%RETRY%g_T", 1, 1);
+    let written = made.store.log().written();
+    let waits = |places: &[Place], made: &mut Made| {
+        let wish = Wish {
+            waits: true,
+            ..wish(places)
+        };
+        made.give(&wish)
+    };
+    let nothing = waits(&[place(0, 2), place(1, 0), again(1, 1)], &mut made).unwrap();
+    assert!(nothing.reply.is_empty() && nothing.batches.is_empty());
+    let lines = made.ledger.books.take();
+    let misses: Vec<_> = lines.iter().map(|line| line.3.misses).collect();
+    assert_eq!(misses, [3], "each queue is a read that found nothing");
+    for places in [
+        [place(0, 2), place(1, -1)],
+        [place(0, 3), place(1, 0)],
+        [place(0, 2), again(1, 0)],
+        [place(0, 2), again(1, -1)],
+    ] {
+        assert!(waits(&places, &mut made).is_none(), "{places:?}");
+    }
+    assert!(made.ledger.books.take().is_empty());
+    assert_eq!(made.store.log().written(), written);
+    assert_eq!(made.ledger.counters.pops, 0);
+    // With a message it does not wait.
+    assert!(!waits(&[place(0, 1)], &mut made).unwrap().reply.is_empty());
 }
 
 #[test]

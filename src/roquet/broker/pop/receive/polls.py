@@ -68,12 +68,51 @@ class Limits(Protocol):
         ...
 
 
+class Held(Protocol):
+    """One waiting request, whoever keeps it. `resume` has it tried again."""
+
+    done: bool
+    """Whether it waits no more; false at first."""
+
+    @property
+    def topic(self) -> str:
+        """The topic of the messages that it waits for."""
+        ...
+
+    @property
+    def group(self) -> str:
+        """The group that it is of."""
+        ...
+
+    @property
+    def key(self) -> Key:
+        """What it waits under."""
+        ...
+
+    @property
+    def peer(self) -> Peer:
+        """Who waits."""
+        ...
+
+    @property
+    def expires_ms(self) -> int:
+        """When its client gives up, Unix milliseconds."""
+        ...
+
+    @property
+    def matches(self) -> Callable[[int, int, int], bool] | None:
+        """Tells of (queue, begin, end) whether a message from `begin` up to `end` may be for it."""
+        ...
+
+    @property
+    def resume(self) -> Callable[[], None]:
+        """Has it tried again."""
+        ...
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class Poll:
-    """One waiting request. `resume` has it tried again.
-
-    `matches(queue, begin, end)` says whether a message from `begin` up to `end` may be for it.
-    """
+    """A waiting request with what to do of its own (`Held`)."""
 
     topic: str
     group: str
@@ -93,7 +132,7 @@ class Poll:
 class _Entry(NamedTuple):
     expires_ms: int
     sequence: int
-    poll: Poll
+    poll: Held
 
 
 class PopPolls:
@@ -108,9 +147,11 @@ class PopPolls:
         self._groups: dict[str, collections.Counter[str]] = {}
         self._retries: dict[str, tuple[str, str]] = {}
         self._ends: dict[str, dict[int, int]] = {}
-        self._by_peer: dict[int, set[Poll]] = {}
+        self._by_peer: dict[int, set[Held]] = {}
         self._deadlines: list[_Entry] = []
-        self._due: collections.deque[Poll] = collections.deque()
+        self._due: collections.deque[Held] = collections.deque()
+        self._serves = False
+        """Whether `_serve` runs in the next turn of the loop."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._sequence = 0
@@ -147,16 +188,22 @@ class PopPolls:
         while self._due and self._loop is not None:
             await give_way()
 
-    def hold(self, poll: Poll) -> Waiting:
-        """Let a request wait, unless its time is over or there is no room."""
+    def room(self, key: Key, expires_ms: int) -> Waiting | None:
+        """Return why a request could not wait under a key until then; None: it could."""
         if self._count >= self._limits.held_max:
             return Waiting.FULL
-        late = self._clock.now_ms() > poll.expires_ms - EXPIRES_EARLY_MS
-        if late or not poll.peer.is_open:
+        if self._clock.now_ms() > expires_ms - EXPIRES_EARLY_MS:
             return Waiting.LATE
-        entries = self._by_key.setdefault(poll.key, [])
-        if len(entries) > self._limits.held_of_key:
-            return Waiting.FULL
+        is_crowded = len(self._by_key.get(key, ())) > self._limits.held_of_key
+        return Waiting.FULL if is_crowded else None
+
+    def hold(self, poll: Held) -> Waiting:
+        """Let a request wait, unless its time is over or there is no room."""
+        key = poll.key
+        refused = self.room(key, poll.expires_ms)
+        if refused is not None or not poll.peer.is_open:
+            return refused or Waiting.LATE
+        entries = self._by_key.setdefault(key, [])
         self._sequence += 1
         entry = _Entry(poll.expires_ms, self._sequence, poll)
         bisect.insort(entries, entry)
@@ -222,7 +269,7 @@ class PopPolls:
             for entry in [one for one in self._by_key.get(key, ()) if one.poll in gone]:
                 self._forget(entry)
 
-    def leave(self, poll: Poll) -> None:
+    def leave(self, poll: Held) -> None:
         """Forget a poll that nobody waits for any more; one that was woken is forgotten already."""
         for entry in [one for one in self._by_key.get(poll.key, ()) if one.poll is poll]:
             self._forget(entry)
@@ -260,10 +307,15 @@ class PopPolls:
     def _make_due(self, entry: _Entry) -> None:
         self._forget(entry)
         self._due.append(entry.poll)
-        if len(self._due) == 1 and self._loop is not None:
-            self._loop.call_soon(self._serve, self._loop)
+        self._serve_soon()
 
-    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _serve_soon(self) -> None:
+        if self._loop is not None and not self._serves:
+            self._serves = True
+            self._loop.call_soon(self._serve)
+
+    def _serve(self) -> None:
+        self._serves = False
         for _ in range(min(WAKES_PER_TURN, len(self._due))):
             poll = self._due.popleft()
             try:
@@ -271,7 +323,7 @@ class PopPolls:
             except Exception:
                 log.exception("a poll of %s for group %s failed", poll.topic, poll.group)
         if self._due:
-            loop.call_soon(self._serve, loop)
+            self._serve_soon()
 
     def _forget(self, entry: _Entry) -> None:
         poll = entry.poll

@@ -488,3 +488,27 @@ def test_poll_that_fails_is_logged_and_the_others_are_served(
         await world.polls.stop()
 
     asyncio.run(run())
+
+
+def test_deletions_serve_the_polls_of_what_is_gone_and_no_others() -> None:
+    async def run() -> None:
+        world = World()
+        await world.polls.start()
+        for number in range(WAKES_PER_TURN + 1):
+            world.hold(f"t {number}", number % 3)
+        world.hold("h", topic="u", group="h")
+        world.hold("i", topic="u", group="i", queue_id=2)
+        world.polls.topics_gone({"v"})
+        world.polls.groups_gone({"v"})
+        assert await world.settle() == []
+        world.polls.topics_gone({"t", "v"})
+        woken: list[str] = []
+        while some := await world.settle():
+            woken += some
+        assert sorted(woken) == sorted(f"t {number}" for number in range(WAKES_PER_TURN + 1))
+        world.polls.groups_gone({"i"})
+        assert await world.settle() == ["i"]
+        assert (len(world.polls), world.polls.count("u", "h", ALL)) == (1, 1)
+        await world.polls.stop()
+
+    asyncio.run(run())

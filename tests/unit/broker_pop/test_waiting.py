@@ -13,6 +13,7 @@ from broker_harness import dispatched, ext, play, records
 from pop_harness import GROUP, TOPIC, ack_command, now_ms, pop, pop_command, popped
 from roquet.base.clock import SystemClock
 from roquet.broker.remoting.clients.waiting_pops import waiting_request
+from roquet.model.group import SubscriptionGroupConfig
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.remoting.client import Client
@@ -159,6 +160,44 @@ def test_pop_that_waited_in_vain_is_answered_210(tmp_path: Path) -> None:
         assert now_ms() - begun >= 200
 
     play(tmp_path, tell)
+
+
+@pytest.mark.parametrize("odd", [{}, {"exp": "n = 5", "expType": "SQL92"}], ids=["core", "service"])
+@pytest.mark.parametrize("what", ["topic", "group"])
+def test_pops_that_wait_are_refused_when_their_topic_or_group_is_deleted(
+    tmp_path: Path, what: str, odd: dict[str, str]
+) -> None:
+    async def tell(it: Cluster) -> None:
+        for name in (GROUP, "others"):
+            it.broker.metadata.groups.put(SubscriptionGroupConfig(name=name))
+        await make_topic(it)
+        await it.send("kept", b"old")
+        await dispatched(it)
+        assert popped(await it.call(pop_command("kept", consumerGroup="others"))).bodies
+        assert not (await pop(it)).bodies
+        async with asyncio.TaskGroup() as tasks:
+            command = pop_command(pollTime="20000", **odd)
+            waiting = [tasks.create_task(it.call(command)) for _ in range(100)]
+            command = pop_command("kept", pollTime="20000", consumerGroup="others")
+            other = tasks.create_task(it.call(command))
+            await until_held(it, 100)
+            tables = it.broker.metadata
+            if what == "topic":
+                tables.topics.remove(TOPIC)
+                expected = (ResponseCode.TOPIC_NOT_EXIST, f"topic[{TOPIC}] not exist")
+            else:
+                tables.groups.remove(GROUP)
+                code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+                expected = (code, f"subscription group [{GROUP}] does not exist")
+            for one in waiting:
+                answer = await one
+                said = (answer.remark or "")[: len(expected[1])]
+                assert (answer.code, said) == expected
+            assert not other.done()
+            await it.send("kept", b"new")
+            assert popped(await other).bodies
+
+    play(tmp_path, tell, enablePropertyFilter="true", autoCreateSubscriptionGroup="false")
 
 
 def test_one_pop_more_than_may_wait_is_answered_209(tmp_path: Path) -> None:

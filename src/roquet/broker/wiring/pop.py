@@ -43,7 +43,7 @@ from roquet.store.popped import PoppedMessages
 from roquet.store.tables.files import JsonFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from roquet.broker.api.pop import PopRequest
     from roquet.broker.config import BrokerConfig
@@ -311,6 +311,7 @@ def _make_shared(base: Base, appender: Appender) -> _Shared:
     base.metrics.watch("pop_held", "Pops that wait for a message", lambda: float(len(pops)))
     for polls in (pops, notifications):
         base.store.on_arrival(polls.arrived)
+        _follow_deletions(base, polls)
 
     def wake(key: Key) -> None:
         name, group, queue_id = key
@@ -349,6 +350,20 @@ def _make_shared(base: Base, appender: Appender) -> _Shared:
         notifications=notifications,
         wake=wake,
     )
+
+
+def _follow_deletions(base: Base, polls: PopPolls) -> None:
+    """Have requests refused that wait for a topic or a group that is deleted."""
+    topics, groups = base.metadata.topics, base.metadata.groups
+
+    def topics_changed(names: Collection[str]) -> None:
+        polls.topics_gone({name for name in names if topics.get(name) is None})
+
+    def groups_changed(names: Collection[str]) -> None:
+        polls.groups_gone({name for name in names if groups.get(name) is None})
+
+    topics.listen(topics_changed)
+    groups.listen(groups_changed)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from roquet.protocol.pop.topics import ALL_QUEUES, pop_retry_topic
 from roquet.service.background import give_way
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterable
 
     from roquet.base.clock import Clock
     from roquet.remoting.router import Peer
@@ -150,6 +150,8 @@ class PopPolls:
         self._by_peer: dict[int, set[Held]] = {}
         self._deadlines: list[_Entry] = []
         self._due: collections.deque[Held] = collections.deque()
+        self._gone: collections.deque[Key] = collections.deque()
+        """Keys whose polls are all to be served: their topic or group was deleted."""
         self._serves = False
         """Whether `_serve` runs in the next turn of the loop."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -178,6 +180,7 @@ class PopPolls:
             for entry in list(entries):
                 self._forget(entry)
         self._due.clear()
+        self._gone.clear()
         self._deadlines.clear()
 
     async def release(self) -> None:
@@ -274,6 +277,20 @@ class PopPolls:
         for entry in [one for one in self._by_key.get(poll.key, ()) if one.poll is poll]:
             self._forget(entry)
 
+    def topics_gone(self, topics: Collection[str]) -> None:
+        """Serve the polls of topics that were deleted, which are refused then; some a turn."""
+        if any(topic in self._groups for topic in topics):
+            self._serve_keys(key for key in self._by_key if key[0] in topics)
+
+    def groups_gone(self, groups: Collection[str]) -> None:
+        """Do the same for groups that were deleted."""
+        if any(group in of_topic for group in groups for of_topic in self._groups.values()):
+            self._serve_keys(key for key in self._by_key if key[1] in groups)
+
+    def _serve_keys(self, keys: Iterable[Key]) -> None:
+        self._gone.extend(keys)
+        self._serve_soon()
+
     def _wake_one(self, key: Key, news: tuple[int, int, int] | None) -> bool:
         entries = self._by_key.get(key)
         if not entries:
@@ -316,13 +333,16 @@ class PopPolls:
 
     def _serve(self) -> None:
         self._serves = False
+        if self._gone and not self._due:
+            for entry in reversed(self._by_key.get(self._gone.popleft(), ())):
+                self._make_due(entry)
         for _ in range(min(WAKES_PER_TURN, len(self._due))):
             poll = self._due.popleft()
             try:
                 poll.resume()
             except Exception:
                 log.exception("a poll of %s for group %s failed", poll.topic, poll.group)
-        if self._due:
+        if self._due or self._gone:
             self._serve_soon()
 
     def _forget(self, entry: _Entry) -> None:

@@ -416,6 +416,8 @@ class NetConnection:
         """Close at once."""
     def finish(self, frames: int) -> None:
         """The processors have finished the first `frames` frames that came out, and have no other."""
+    def took(self, size: int) -> None:
+        """Work on frames has begun whose news said that they take so many bytes."""
     def traffic(self) -> int:
         """A number that moves with everything that is read or written."""
 
@@ -584,9 +586,16 @@ class NetThreads:
         """Give a connected socket, which is the thread's from now on, to the thread with the fewest."""
     def take(
         self, thread: int
-    ) -> list[tuple[Literal["frames", "left", "drained", "closed"], int, list[_Frame], int, str]]:
-        """Take news: (what, connection, frames, when they were read in Unix ms, why it is closed).
+    ) -> list[
+        tuple[
+            Literal["frames", "left", "drained", "closed"], int, list[_Frame], int, int, int, str
+        ]
+    ]:
+        """Take news: (what, connection, frames, time, wait, size, why it is closed).
 
+        The time is when frames were read, in Unix milliseconds; the wait is for how many they had
+        lain in the kernel by then, if their connection was not read meanwhile; `took` is to be told
+        of the size.
         `frames` are for the processors, `left` is a held pull for them, `closed` is the last of a
         connection.
         """

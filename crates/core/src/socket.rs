@@ -60,6 +60,34 @@ pub(crate) fn receive(fd: RawFd, room: &mut [u8]) -> io::Result<usize> {
     usize::try_from(got).map_err(|_| io::Error::last_os_error())
 }
 
+/// More milliseconds than that are no age of data that has just been found.
+const AGE_MS_MAX: u32 = 3_600_000;
+
+/// How many milliseconds ago the last data of a TCP connection came; 0 where that is not known. What
+/// is read now came no later.
+#[cfg(target_os = "linux")]
+pub(crate) fn last_data_ms(fd: RawFd) -> i64 {
+    // SAFETY: all zeros is a valid value of this struct of numbers.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut size = libc::socklen_t::try_from(size_of_val(&info)).unwrap_or(0);
+    // SAFETY: the pointer is to `size` bytes that can be written to.
+    let done = unsafe {
+        libc::getsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut size,
+        )
+    };
+    let age_ms = info.tcpi_last_data_recv;
+    if done == 0 && age_ms <= AGE_MS_MAX {
+        i64::from(age_ms)
+    } else {
+        0
+    }
+}
+
 #[cfg(target_os = "linux")]
 const NO_SIGNAL: i32 = libc::MSG_NOSIGNAL;
 /// Python ignores the signal of a closed pipe in any case.

@@ -15,8 +15,17 @@ use crate::buffer::Lent;
 use crate::codec::frame_tuple;
 use crate::ingest::Ingest;
 
-/// (what, connection, frames, when they were read, why it is closed).
-type NewsTuple<'py> = (&'static str, u64, Bound<'py, PyList>, i64, String);
+/// (what, connection, frames, when they were read, how long they had waited, what they take, why it
+/// is closed).
+type NewsTuple<'py> = (
+    &'static str,
+    u64,
+    Bound<'py, PyList>,
+    i64,
+    i64,
+    usize,
+    String,
+);
 
 /// Threads that serve connections.
 #[pyclass(frozen, module = "roquet.roquet_native")]
@@ -158,6 +167,11 @@ impl NetConnection {
         self.handle.finish(frames);
     }
 
+    /// The loop has begun with frames that take so many bytes.
+    fn took(&self, size: usize) {
+        self.handle.took(size);
+    }
+
     /// A number that moves with everything that is read or written.
     fn traffic(&self) -> u64 {
         self.handle.traffic()
@@ -170,20 +184,23 @@ fn tuple(py: Python<'_>, news: News) -> PyResult<NewsTuple<'_>> {
         News::Frames {
             key,
             at_ms,
+            waited_ms,
+            size,
             frames,
             broken,
         } => {
             for frame in &frames {
                 push(py, &list, frame)?;
             }
-            ("frames", key, list, at_ms, broken.unwrap_or_default())
+            let why = broken.unwrap_or_default();
+            ("frames", key, list, at_ms, waited_ms, size, why)
         }
         News::Left(key, frame) => {
             push(py, &list, &frame)?;
-            ("left", key, list, 0, String::new())
+            ("left", key, list, 0, 0, 0, String::new())
         }
-        News::Drained(key) => ("drained", key, list, 0, String::new()),
-        News::Closed(key, why) => ("closed", key, list, 0, why),
+        News::Drained(key) => ("drained", key, list, 0, 0, 0, String::new()),
+        News::Closed(key, why) => ("closed", key, list, 0, 0, 0, why),
     })
 }
 

@@ -310,6 +310,7 @@ class Server:
                     address=address,
                     budget=self._budget,
                     config=self._connection_config,
+                    waits=self._waits,
                 )
                 return
             connection = Connection(
@@ -359,9 +360,8 @@ class Server:
         return True
 
     def _tls_failed(self, address: str, reason: str) -> None:
-        host = address.rpartition(":")[0]
         text = f"{address} is closed: no TLS could be agreed on ({reason.replace('_', ' ')})"
-        self._log.warning(("handshake", host), text)
+        self._log.warning(("handshake", address.rpartition(":")[0]), text)
 
     async def _first_byte(self, accepted: socket.socket, key: int) -> int | None:
         """Return the first byte, or None when the peer left or said nothing in time."""

@@ -64,7 +64,10 @@ def test_with_sync_flush_no_answer_comes_before_the_flush(tmp_path: Path) -> Non
     play(tmp_path, tell, flushDiskType="SYNC_FLUSH")
 
 
-def test_a_lone_sender_is_synced_for_in_place_unless_that_is_forbidden(tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", ["0", "2"])
+def test_a_lone_sender_is_synced_for_in_place_unless_that_is_forbidden(
+    tmp_path: Path, threads: str
+) -> None:
     async def one_by_one(it: Cluster, count: int) -> int:
         for number in range(count):
             answer = await it.send("orders", properties=f"UNIQ_KEY\x01U{number}\x02")
@@ -83,11 +86,15 @@ def test_a_lone_sender_is_synced_for_in_place_unless_that_is_forbidden(tmp_path:
         await asyncio.sleep(0.1)  # Two looks at the disk.
         assert await one_by_one(it, 20) == 0
 
-    play(tmp_path, alone, flushDiskType="SYNC_FLUSH", syncFlushInPlaceMicros="100000")
-    play(tmp_path, never, flushDiskType="SYNC_FLUSH", syncFlushInPlaceMicros="0")
+    given = {"flushDiskType": "SYNC_FLUSH", "ioThreads": threads}
+    play(tmp_path, alone, syncFlushInPlaceMicros="100000", **given)
+    play(tmp_path, never, syncFlushInPlaceMicros="0", **given)
 
 
-def test_a_sync_in_place_counts_for_what_the_processors_stored(tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", ["0", "2"])
+def test_a_sync_in_place_counts_for_what_the_processors_stored(
+    tmp_path: Path, threads: str
+) -> None:
     async def tell(it: Cluster) -> None:
         assert (await it.send("orders")).code == 0  # Makes the topic.
         native = it.broker.store.native
@@ -110,7 +117,8 @@ def test_a_sync_in_place_counts_for_what_the_processors_stored(tmp_path: Path) -
                 assert (await put).status is PutStatus.PUT_OK
         assert native.flushed_offset() == native.max_physical_offset()
 
-    play(tmp_path, tell, flushDiskType="SYNC_FLUSH", syncFlushInPlaceMicros="100000")
+    given = {"flushDiskType": "SYNC_FLUSH", "ioThreads": threads}
+    play(tmp_path, tell, syncFlushInPlaceMicros="100000", **given)
 
 
 def test_it_can_be_switched_off(tmp_path: Path) -> None:

@@ -322,8 +322,8 @@ impl Ingest {
         if self.ledger.counters.sends == sends_before {
             return false;
         }
-        // Elsewhere others may wait for the same flush, who would not hear of it.
-        let alone = !self.apart && self.shared.parked_beside(self.summed) == 0;
+        // Others may wait for a group: what is theirs may be synced together.
+        let alone = self.shared.parked_beside(self.summed) == 0;
         let here = alone && table.state.flush == Flush::Here && self.waiting.is_alone(key);
         if here {
             self.ledger.counters.synced += 1;

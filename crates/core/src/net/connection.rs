@@ -3,14 +3,19 @@
 //! `unsent` counts what was ordered and is not in the socket's buffer yet, wherever it is; the loop
 //! adds to it, the thread takes away. A connection whose output the loop found above the high-water
 //! mark is `stuck` until the thread has found it below the low one: whoever changes either of
-//! the two looks at the other afterwards.
+//! the two looks at the other afterwards. `backlog` and `behind` are the same for frames that the
+//! loop was given: the thread adds to the backlog, the loop takes away what it has begun with.
+//!
+//! A peer that has gone does not end its connection before the loop has begun with everything that it
+//! wrote: as on the loop, what was written before a close is executed.
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::lane::{Lane, Order};
 use super::limits::{Charge, Limits};
@@ -26,6 +31,9 @@ pub struct Handle {
     limits: Arc<Limits>,
     unsent: AtomicUsize,
     stuck: AtomicBool,
+    /// Bytes of frames that the loop has and has not begun with.
+    backlog: AtomicUsize,
+    behind: AtomicBool,
     /// Frames that the processors have finished.
     finished: AtomicU64,
     /// Moves with everything that is read or written.
@@ -40,6 +48,8 @@ impl Handle {
             limits: Arc::clone(limits),
             unsent: AtomicUsize::new(0),
             stuck: AtomicBool::new(false),
+            backlog: AtomicUsize::new(0),
+            behind: AtomicBool::new(false),
             finished: AtomicU64::new(0),
             traffic: AtomicU64::new(0),
         }
@@ -97,6 +107,30 @@ impl Handle {
         self.finished.store(frames, Ordering::SeqCst);
     }
 
+    /// The loop has begun with frames that take so many bytes, by [`super::News::Frames`].
+    pub fn took(&self, bytes: usize) {
+        let rest = |now: usize| Some(now.saturating_sub(bytes));
+        let (Ok(before) | Err(before)) =
+            self.backlog
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, rest);
+        self.limits.drop_backlog(bytes.min(before));
+        if before <= bytes && self.behind.swap(false, Ordering::SeqCst) {
+            self.lane.order(Order::CaughtUp(self.key));
+        }
+    }
+
+    /// Counts frames that the loop is about to be given; true when the connection is not to be read
+    /// until [`Order::CaughtUp`].
+    pub(super) fn give(&self, bytes: usize) -> bool {
+        self.limits.add_backlog(bytes);
+        let now = self.backlog.fetch_add(bytes, Ordering::SeqCst) + bytes;
+        let behind = now > self.limits.backlog_max();
+        if behind {
+            self.behind.store(true, Ordering::SeqCst);
+        }
+        behind
+    }
+
     /// A number that moves with everything that is read or that is tried to be written: no clock is
     /// needed to see that there was nothing.
     pub fn traffic(&self) -> u64 {
@@ -133,7 +167,17 @@ pub(super) struct Connection {
     pub(super) paused: bool,
     pub(super) crowds: bool,
     pub(super) closing: bool,
-    pub(super) watched: Ready,
+    pub(super) behind: bool,
+    /// The peer has left: until when its requests are waited for.
+    pub(super) left: Option<Instant>,
+    /// Nothing can be read behind what is there already.
+    pub(super) hung: bool,
+    /// What is written is dropped.
+    muted: bool,
+    /// It was not read since it was read last, so that something may have waited.
+    pub(super) waited: bool,
+    /// `None`: not in the set.
+    pub(super) watched: Option<Ready>,
 }
 
 impl Connection {
@@ -153,7 +197,12 @@ impl Connection {
             paused: false,
             crowds: false,
             closing: false,
-            watched: Ready::default(),
+            behind: false,
+            left: None,
+            hung: false,
+            muted: false,
+            waited: false,
+            watched: None,
         }
     }
 
@@ -161,13 +210,45 @@ impl Connection {
         self.socket.as_raw_fd()
     }
 
-    /// What is to be watched for.
-    pub(super) fn wanted(&self) -> Ready {
-        let stops = self.paused || self.crowds || self.closing;
-        Ready {
-            read: !stops && self.output_size <= self.handle.limits.high_water,
+    /// What is to be watched for. A socket that has hung up is always reported: one that is not to be
+    /// read yet is not watched at all.
+    pub(super) fn wanted(&self) -> Option<Ready> {
+        let stops = self.paused || self.crowds || self.closing || self.behind;
+        let read = !stops && self.output_size <= self.handle.limits.high_water;
+        (read || !self.hung).then_some(Ready {
+            read,
             write: !self.output.is_empty(),
             gone: false,
+        })
+    }
+
+    /// Whether the peer has left requests that are to be begun with, or that are still worked on and
+    /// may be waited for.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.left.is_some_and(|until| {
+            self.handle.backlog.load(Ordering::SeqCst) > 0
+                || (!self.is_finished() && Instant::now() < until)
+        })
+    }
+
+    /// Drops what the peer will not read any more; true when the loop has to hear of it.
+    pub(super) fn mute(&mut self) -> bool {
+        self.muted = true;
+        // So that its input ends as well, behind what is there; a socket with an error has no more.
+        let _ = self.socket.shutdown(Shutdown::Both);
+        self.output.clear();
+        self.written = 0;
+        let size = std::mem::take(&mut self.output_size);
+        self.handle.unsent.fetch_sub(size, Ordering::SeqCst);
+        self.handle.unstick()
+    }
+
+    /// For how many milliseconds what is read now has waited in the kernel, where it had to.
+    pub(super) fn waited_ms(&mut self) -> i64 {
+        if std::mem::take(&mut self.waited) {
+            socket::last_data_ms(self.fd())
+        } else {
+            0
         }
     }
 
@@ -189,6 +270,9 @@ impl Connection {
 
     /// Writes an answer of the ingest, or queues what the socket does not take.
     pub(super) fn answer(&mut self, output: &Output) {
+        if self.muted {
+            return;
+        }
         let mut sent = 0;
         if self.output.is_empty() {
             sent = socket::write(self.fd(), output);
@@ -206,7 +290,9 @@ impl Connection {
 
     /// Queues bytes that `unsent` counts already.
     pub(super) fn queue(&mut self, bytes: Vec<u8>) {
-        if !bytes.is_empty() {
+        if self.muted {
+            self.handle.unsent.fetch_sub(bytes.len(), Ordering::SeqCst);
+        } else if !bytes.is_empty() {
             self.output_size += bytes.len();
             self.output.push_back(bytes);
         }
@@ -268,6 +354,8 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let nothing = (Standing::Proven, 0);
         self.handle.limits.charge(self.charged, nothing);
+        let backlog = self.handle.backlog.swap(0, Ordering::SeqCst);
+        self.handle.limits.drop_backlog(backlog);
         self.handle.lane.counted(-1);
     }
 }

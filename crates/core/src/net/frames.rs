@@ -4,6 +4,9 @@ use crate::codec::command::{Encoding, Header};
 use crate::codec::error::CodecError;
 use crate::codec::frame::{self, Frame};
 
+/// What a frame takes apart from its bytes: as an object of Python, with its fields, about this.
+const OBJECT_SIZE: usize = 512;
+
 /// A whole frame with bytes of its own.
 #[derive(Debug)]
 pub struct OwnFrame {
@@ -37,9 +40,9 @@ impl OwnFrame {
         }
     }
 
-    /// Bytes that it takes.
+    /// Bytes that it takes, here and as an object of Python.
     pub(super) fn size(&self) -> usize {
-        self.bytes.len() + size_of::<Self>()
+        self.bytes.len() + OBJECT_SIZE
     }
 }
 

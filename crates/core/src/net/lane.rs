@@ -53,6 +53,8 @@ pub(super) enum Order {
     Lapse(u64),
     /// The outbox was emptied.
     Emptied,
+    /// The loop has begun with all frames of it.
+    CaughtUp(u64),
     Stop,
 }
 
@@ -65,6 +67,11 @@ pub enum News {
         key: u64,
         /// When they were read, Unix milliseconds.
         at_ms: i64,
+        /// For how many milliseconds they had waited in the kernel by then, as far as known: not
+        /// looked at where the connection was read as soon as something came.
+        waited_ms: i64,
+        /// What they take, for [`super::Handle::took`].
+        size: usize,
         /// In order.
         frames: Vec<OwnFrame>,
         /// Why the connection must be closed.
@@ -81,7 +88,7 @@ pub enum News {
 impl News {
     fn size(&self) -> usize {
         let frames = match self {
-            Self::Frames { frames, .. } => frames.iter().map(OwnFrame::size).sum(),
+            Self::Frames { size, .. } => *size,
             Self::Left(_, frame) => frame.size(),
             Self::Drained(_) | Self::Closed(..) => 0,
         };

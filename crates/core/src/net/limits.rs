@@ -5,6 +5,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::ingest::Standing;
 
+/// Bytes of frames that the loop may have of one connection before it is read no further.
+const BACKLOG_MAX: usize = 256 << 10;
+/// The part of the common bound that such frames may take.
+const BACKLOG_PART: usize = 8;
+/// Bytes read at a time while they take more.
+const CROWDED_READ: usize = 4 << 10;
+
 /// Bounds in bytes for what comes from peers that have proven no account.
 #[derive(Clone, Copy, Debug)]
 pub struct Strangers {
@@ -43,6 +50,8 @@ pub struct Limits {
     used: AtomicUsize,
     nameless: AtomicUsize,
     named: AtomicUsize,
+    /// Bytes of frames that the loop has and has not begun to work on.
+    backlog: AtomicUsize,
     /// How far the loop's clock is ahead of the system's, in milliseconds.
     ahead_ms: AtomicI64,
 }
@@ -65,6 +74,7 @@ impl Limits {
             used: AtomicUsize::new(0),
             nameless: AtomicUsize::new(0),
             named: AtomicUsize::new(0),
+            backlog: AtomicUsize::new(0),
             ahead_ms: AtomicI64::new(0),
         }
     }
@@ -83,6 +93,39 @@ impl Limits {
     pub(super) fn set_now(&self, now_ms: i64) {
         let ahead_ms = now_ms.saturating_sub(system_ms());
         self.ahead_ms.store(ahead_ms, Ordering::Relaxed);
+    }
+
+    /// Notes that the loop has so many bytes of frames more to begin with.
+    pub(super) fn add_backlog(&self, bytes: usize) {
+        self.backlog.fetch_add(bytes, Ordering::SeqCst);
+    }
+
+    /// Notes that it has begun with them, or that their connection has gone.
+    pub(super) fn drop_backlog(&self, bytes: usize) {
+        self.backlog.fetch_sub(bytes, Ordering::SeqCst);
+    }
+
+    /// Bytes of frames of one connection above which it is not read until the loop has begun with
+    /// all of them: what one read may bring, and nothing while all connections have too much.
+    pub(super) fn backlog_max(&self) -> usize {
+        if self.is_crowded() {
+            0
+        } else {
+            BACKLOG_MAX
+        }
+    }
+
+    /// Bytes to read at a time: few while all connections together have too many.
+    pub(super) fn read_size(&self) -> usize {
+        if self.is_crowded() {
+            CROWDED_READ
+        } else {
+            usize::MAX
+        }
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.backlog.load(Ordering::SeqCst) > self.total_max / BACKLOG_PART
     }
 
     /// Output at which a connection that was stopped for it goes on.
@@ -147,6 +190,18 @@ mod tests {
         assert!(!charge(0, 1), "together too much");
         assert!(charge(51, 0) && charge(1, 0) && charge(50, 0));
         assert_eq!(limits.used(), 0);
+    }
+
+    #[test]
+    fn backlog_of_all_connections_bounds_that_of_each() {
+        let limits = Limits::new(100, 50, 8 << 20, 10, Strangers::ANY);
+        assert_eq!(limits.backlog_max(), super::BACKLOG_MAX);
+        limits.add_backlog((1 << 20) + 1);
+        assert_eq!(limits.backlog_max(), 0);
+        assert_eq!(limits.read_size(), super::CROWDED_READ);
+        limits.drop_backlog(1);
+        assert_eq!(limits.backlog_max(), super::BACKLOG_MAX);
+        assert_eq!(limits.read_size(), usize::MAX);
     }
 
     #[test]

@@ -62,6 +62,11 @@ impl Poll {
         self.control(libc::EPOLL_CTL_MOD, fd, key, wanted)
     }
 
+    /// Watches it no more.
+    pub(super) fn remove(&self, fd: RawFd, key: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_DEL, fd, key, Ready::default())
+    }
+
     fn control(&self, what: i32, fd: RawFd, key: u64, wanted: Ready) -> io::Result<()> {
         let mut event = libc::epoll_event {
             events: wanted.bits(),

@@ -21,6 +21,8 @@ const RECEIVE_SIZE: usize = 256 << 10;
 const WAKE: u64 = 0;
 /// Pause between two looks at what has waited too long, in milliseconds.
 const TICK_MS: i32 = 50;
+/// How long a peer that has left may keep its connection for requests that are worked on.
+const LEAVE: Duration = Duration::from_secs(1);
 /// How long held pulls are served before connections have their turn.
 const TURN: Duration = Duration::from_millis(5);
 
@@ -120,7 +122,11 @@ impl Worker {
                 }
                 Order::Pause(key, paused) => self.with(key, |one| one.paused = paused),
                 Order::Prove(key) => self.prove(key),
-                Order::Close(key) => self.close(key),
+                Order::Close(key) => {
+                    self.with(key, |one| one.left = None);
+                    self.close(key);
+                }
+                Order::CaughtUp(key) => self.with(key, |one| one.behind = false),
                 Order::Abort(key) => self.end(key, String::new()),
                 Order::Fail(remark) => self.answer_late(|core, now_ms| core.fail(&remark, now_ms)),
                 Order::Replicated(offset) => {
@@ -152,13 +158,9 @@ impl Worker {
         if let Some(mut core) = self.ingest() {
             core.open(key, &adopted.host, adopted.pulls);
         }
-        let mut connection = Connection::new(adopted.socket, adopted.handle);
-        connection.watched = connection.wanted();
-        let added = self.poll.add(connection.fd(), key, connection.watched);
+        let connection = Connection::new(adopted.socket, adopted.handle);
         self.connections.insert(key, connection);
-        if let Err(error) = added {
-            self.end(key, format!("it cannot be watched: {error}"));
-        }
+        self.watch(key);
     }
 
     fn close(&mut self, key: u64) {
@@ -194,11 +196,18 @@ impl Worker {
             return;
         };
         let wanted = connection.wanted();
-        if wanted != connection.watched {
-            connection.watched = wanted;
-            if let Err(error) = self.poll.change(connection.fd(), key, wanted) {
-                self.end(key, format!("it cannot be watched: {error}"));
-            }
+        if wanted == connection.watched {
+            return;
+        }
+        connection.waited |= wanted.is_none_or(|wanted| !wanted.read);
+        let fd = connection.fd();
+        let done = match (std::mem::replace(&mut connection.watched, wanted), wanted) {
+            (Some(_), Some(wanted)) => self.poll.change(fd, key, wanted),
+            (None, Some(wanted)) => self.poll.add(fd, key, wanted),
+            (_, None) => self.poll.remove(fd, key),
+        };
+        if let Err(error) = done {
+            self.end(key, format!("it cannot be watched: {error}"));
         }
     }
 
@@ -217,15 +226,35 @@ impl Worker {
     // --- reading and writing ---
 
     fn happened(&mut self, key: u64, ready: Ready) {
+        let watched = self.connections.get(&key).and_then(|one| one.watched);
+        let readable = watched.is_some_and(|watched| watched.read) && (ready.read || ready.gone);
+        // First, as a write that fails says nothing of what the peer had written before.
+        if readable {
+            self.read(key);
+        }
         if ready.write {
             self.flush(key);
         }
-        let watched = self.connections.get(&key).map(|one| one.watched);
-        if watched.is_some_and(|watched| watched.read) && (ready.read || ready.gone) {
-            self.read(key);
-        } else if ready.gone {
-            self.end(key, String::new());
+        if ready.gone && !readable {
+            self.mute(key, true);
         }
+    }
+
+    /// The peer reads nothing more. What it wrote may still be there, and is read in its turn.
+    fn mute(&mut self, key: u64, hung: bool) {
+        if let Some(connection) = self.connections.get_mut(&key) {
+            connection.hung |= hung;
+            if connection.mute() {
+                self.lane.push(News::Drained(key));
+            }
+            self.settle(key);
+        }
+    }
+
+    /// The peer has written its last.
+    fn leave(&mut self, key: u64) {
+        self.with(key, |one| one.left = Some(Instant::now() + LEAVE));
+        self.close(key);
     }
 
     fn read(&mut self, key: u64) {
@@ -233,24 +262,29 @@ impl Worker {
             return;
         };
         let mut buffer = std::mem::take(&mut self.buffer);
-        match connection.read(&mut buffer) {
+        let most = self.limits.read_size().min(buffer.len());
+        let waited_ms = connection.waited_ms();
+        match connection.read(buffer.get_mut(..most).unwrap_or_default()) {
             // Nobody half-closes a RocketMQ connection.
-            Ok(0) => self.close(key),
-            Ok(got) => self.feed(key, buffer.get(..got).unwrap_or_default()),
+            Ok(0) => self.leave(key),
+            Ok(got) => self.feed(key, buffer.get(..got).unwrap_or_default(), waited_ms),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => self.end(key, String::new()),
+            Err(_) => {
+                self.mute(key, true);
+                self.leave(key);
+            }
         }
         self.buffer = buffer;
     }
 
-    fn feed(&mut self, key: u64, data: &[u8]) {
+    fn feed(&mut self, key: u64, data: &[u8], waited_ms: i64) {
         let Some(connection) = self.connections.get_mut(&key) else {
             return;
         };
         let at_ms = self.limits.now_ms();
         let mut given = Vec::new();
-        let mut parks = false;
+        let (mut parks, mut flush) = (false, false);
         let broken = if let Some(fast) = &self.fast {
             let mut core = hold(&fast.ingest);
             core.recycle(std::mem::take(&mut self.spare));
@@ -261,6 +295,7 @@ impl Worker {
                 connection.answer(&fed.replies);
             }
             self.spare = fed.replies;
+            flush = fed.flush;
             fed.broken
         } else {
             let most = self.limits.frame_size_max;
@@ -274,9 +309,14 @@ impl Worker {
             connection.given += given.len() as u64;
             // What is broken stays so: nothing behind it is looked at.
             connection.paused |= broken.is_some();
+            let size = given.iter().map(OwnFrame::size).sum();
+            // Before the loop can have them.
+            connection.behind |= size > 0 && connection.handle.give(size);
             let news = News::Frames {
                 key,
                 at_ms,
+                waited_ms,
+                size,
                 frames: given,
                 broken: broken.map(|error| error.to_string()),
             };
@@ -286,7 +326,9 @@ impl Worker {
             }
         }
         self.settle(key);
-        if parks {
+        if flush {
+            self.flush_store();
+        } else if parks {
             self.release_flushed();
         }
     }
@@ -300,7 +342,7 @@ impl Worker {
                 self.lane.push(News::Drained(key));
             }
             Ok(false) => {}
-            Err(_) => return self.end(key, String::new()),
+            Err(_) => return self.mute(key, false),
         }
         self.settle(key);
     }
@@ -317,6 +359,14 @@ impl Worker {
     }
 
     // --- what happens without a connection ---
+
+    /// Flushes for the one connection that waits; after a failure, the news of it refuses what waits.
+    fn flush_store(&mut self) {
+        let flushed = self.fast.as_ref().map(|fast| fast.store.flush_in_place());
+        if let Some(Ok(flushed)) = flushed {
+            self.answer_late(|core, now_ms| core.flushed(flushed, now_ms));
+        }
+    }
 
     fn release_flushed(&mut self) {
         if let Some(fast) = &self.fast {
@@ -388,7 +438,8 @@ impl Worker {
             let Some(connection) = self.connections.get(&key) else {
                 continue;
             };
-            if connection.has_output() || self.ingest().is_some_and(|core| core.owes(key)) {
+            let waits = connection.has_output() || connection.is_awaited();
+            if waits || self.ingest().is_some_and(|core| core.owes(key)) {
                 stay.push(key);
             } else {
                 self.end(key, String::new());

@@ -6,7 +6,7 @@ use crate::store::health::hold;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Mutex;
 
 /// What has changed in one queue: (topic, queue, max offset).
@@ -37,6 +37,8 @@ pub struct Events {
     writer: File,
     state: Mutex<State>,
     flush_awaited: AtomicBool,
+    /// Up to where watchers have heard of flushes.
+    told: AtomicU64,
 }
 
 impl Events {
@@ -48,6 +50,7 @@ impl Events {
             writer,
             state: Mutex::new(State::default()),
             flush_awaited: AtomicBool::new(false),
+            told: AtomicU64::new(0),
         })
     }
 
@@ -58,6 +61,16 @@ impl Events {
 
     pub(crate) fn is_flush_awaited(&self) -> bool {
         self.flush_awaited.load(Ordering::SeqCst)
+    }
+
+    /// Up to where all watchers have heard of flushes.
+    pub(crate) fn told(&self) -> u64 {
+        self.told.load(Ordering::SeqCst)
+    }
+
+    /// Notes that they are about to hear of a flush; false when they have heard as much.
+    pub(crate) fn tells_up_to(&self, flushed: u64) -> bool {
+        flushed > self.told.fetch_max(flushed, Ordering::SeqCst)
     }
 
     /// The descriptor that is readable while there is news.

@@ -247,8 +247,10 @@ impl Store {
     }
 
     /// Has the flush thread sync at once what was appended, if each append is to be durable.
+    ///
+    /// Also when it is synced already and nobody was told: who waits may not have seen it.
     pub fn want_flush(&self) {
-        if self.config.sync_flush && self.log.written() > self.log.flushed() {
+        if self.config.sync_flush && self.log.written() > self.events.told() {
             self.log.flush_wanted.notify();
         }
     }
@@ -360,9 +362,9 @@ impl Store {
     }
 
     fn flush_and_tell(&self, tell: bool) -> Result<u64, StoreError> {
-        let before = self.log.flushed();
         let flushed = self.note(self.log.flush())?;
-        if tell && flushed > before {
+        // By what was told and not by what was flushed before: others flush without telling.
+        if tell && self.events.tells_up_to(flushed) {
             for watcher in self.dispatcher.watchers() {
                 watcher.flushed(flushed);
             }

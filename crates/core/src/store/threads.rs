@@ -85,7 +85,7 @@ fn flush(store: &Store, stopping: &AtomicBool) {
     while !stops(stopping) {
         let interval = Duration::from_millis(store.tuned().flush_interval_ms);
         store.log.flush_wanted.wait(interval, || {
-            stops(stopping) || (sync && store.log.written() > store.log.flushed())
+            stops(stopping) || (sync && store.log.written() > store.events().told())
         });
         if store.flush().is_err() {
             // It has been made known; nothing is flushed any more.

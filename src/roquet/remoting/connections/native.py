@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from roquet.protocol.command import Command
     from roquet.remoting.connections.limits import Budget, ConnectionConfig
     from roquet.remoting.connections.owner import ConnectionOwner
+    from roquet.remoting.connections.waits import KernelWaits
 
 HOST_SIZES = (8, 20)
 
@@ -116,6 +117,8 @@ class NativeConnection(Connection):
     given = 0
     """Frames that came here."""
     _traffic = 0
+    _begins = 0
+    """Bytes of the frames among them that no work has begun on yet."""
     # What the thread has read before it hears of a stop waits here.
     _keeps_back = Stop.OUTPUT | Stop.IN_HAND
 
@@ -135,17 +138,36 @@ class NativeConnection(Connection):
     @override
     def _pump_on(self) -> None:
         # In a turn of its own, as if it were read now: not ahead of what is about to be answered.
-        asyncio.get_running_loop().call_soon(self._pump)
+        asyncio.get_running_loop().call_soon(self._pump_now)
 
-    def take_frames(self, commands: list[Command], at_ms: int, broken: str) -> None:
-        """Take what one read brought for the processors."""
+    def _pump_now(self) -> None:
+        self._pump()
+        self._took()
+
+    def take_frames(self, commands: list[Command], times: tuple[int, int], broken: str) -> None:
+        """Take what one read brought for the processors.
+
+        The times are when it was read, and for how long it had waited then, in milliseconds.
+        """
         self.given += len(commands)
         if self.transport.is_closing():
             return
-        self.last_ms = self.received_ms = at_ms
+        self.last_ms = self.received_ms = times[0]
+        if times[1] and self._waits is not None and self._waits.matter(self._now_ms()):
+            self.received_ms -= self._waits.count(times[1])
         self._take_all(FeedResult(b"", commands, broken=broken))
-        if not self.in_hand:
+        self._took()
+        if not self.in_hand and not self._pending:
             self.finish()
+
+    def begins_with(self, size: int) -> None:
+        """Hear what the frames take that come now."""
+        self._begins += size
+
+    def _took(self) -> None:
+        if self._begins and not self._pending:
+            self.net.took(self._begins)
+            self._begins = 0
 
     def ended(self, why: str) -> None:
         """Hear that the thread has closed it, and why if that is the peer's fault."""
@@ -276,12 +298,14 @@ class NativeConnections:
         news = net.take(thread)
         # A processor may ask for figures: let them be right.
         self.settle()
-        for what, key, frames, at_ms, why in news:
+        for what, key, frames, at_ms, waited_ms, size, why in news:
             connection = self._connections.get(key)
             if connection is None:
                 continue
             if what == "frames":
-                connection.take_frames([command_of(frame) for frame in frames], at_ms, why)
+                connection.begins_with(size)
+                commands = [command_of(frame) for frame in frames]
+                connection.take_frames(commands, (at_ms, waited_ms), why)
             elif what == "left":
                 self.resume(key, command_of(frames[0]))
             elif what == "drained":
@@ -319,6 +343,7 @@ class NativePort:
         address: str,
         budget: Budget,
         config: ConnectionConfig,
+        waits: KernelWaits | None = None,
     ) -> None:
         """Serve a connected socket, which is empty afterwards."""
         connection = NativeConnection(
@@ -329,6 +354,7 @@ class NativePort:
             buffer=_NO_BUFFER,
             budget=budget,
             config=config,
+            waits=waits,
         )
         self.connections.adopt(own, connection, pulls=self._pulls)
 

@@ -56,7 +56,10 @@ class KernelWaits:
 
     def look(self, own: socket.socket | None) -> int:
         """Return and remember how long what is read from a socket has waited, in milliseconds."""
-        waited_ms = 0 if own is None else last_data_ms(own)
+        return self.count(0 if own is None else last_data_ms(own))
+
+    def count(self, waited_ms: int) -> int:
+        """Return and remember what of such a wait counts, in milliseconds."""
         self.read_ms = max(0, int(waited_ms - self._denied_ms())) if waited_ms else 0
         return self.read_ms
 

@@ -1,0 +1,158 @@
+"""What connections on threads owe to their peers and to memory; the loop owes the same."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+
+import pytest
+
+import remoting_harness
+from remoting_harness import BIG, ECHO, LATER, SLOW, Raw, ask, serving, until
+from roquet.protocol.command import FLAG_ONE_WAY, Command
+from roquet.remoting.codec import encode
+from roquet.remoting.connections.waits import KernelWaits
+from roquet.remoting.server import ServerConfig
+
+
+@pytest.fixture(params=[0, 2], ids=["loop", "threads"], autouse=True)
+def _io_threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run each test with connections that the loop serves, and with those of threads."""
+    monkeypatch.setattr(remoting_harness, "IO_THREADS", request.param)
+
+
+async def _fill(port: int, data: bytes) -> socket.socket:
+    """Write as often as the peer's buffers take it, and read nothing."""
+    peer = await asyncio.to_thread(socket.create_connection, ("127.0.0.1", port))
+    peer.setblocking(False)
+    idle = 0
+    while idle < 20:
+        try:
+            peer.send(data)
+            idle = 0
+        except BlockingIOError:
+            idle += 1
+            await asyncio.sleep(0.01)
+    return peer
+
+
+def _kept_back(running: remoting_harness.Running) -> list[int]:
+    return [len(one._pending) for one in running.server._connections.values()]
+
+
+def test_requests_of_a_peer_that_never_reads_wait_in_its_socket() -> None:
+    async def main() -> None:
+        async with serving(ServerConfig(high_water=100_000)) as running:
+            frames = b"".join(ask(BIG, number) for number in range(10_000))
+            one_frame = len(frames) // 10_000
+            peer = await _fill(running.server.port, frames)
+            # One read of 256 KiB and what was under way; no more, however much is sent.
+            assert 0 < max(_kept_back(running)) <= 2 * (256 << 10) // one_frame
+            peer.close()
+            await until(lambda: not running.server.connections)
+
+    asyncio.run(main())
+
+
+def test_requests_of_all_peers_that_never_read_are_bounded_together() -> None:
+    async def main() -> None:
+        config = ServerConfig(high_water=10_000, process_bytes_max=32 << 20)
+        async with serving(config) as running:
+            frames = b"".join(ask(BIG, number) for number in range(2_000))
+            peers = [await _fill(running.server.port, frames) for _ in range(8)]
+            if remoting_harness.IO_THREADS:
+                # An eighth of the bound, at 512 bytes and more a frame; then little for each.
+                assert sum(_kept_back(running)) <= (4 << 20) // 512 + 10_000
+            for peer in peers:
+                peer.close()
+            await until(lambda: not running.server.connections)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("leaves", ["half", "whole"])
+def test_requests_before_the_end_of_a_connection_are_all_executed(leaves: str) -> None:
+    async def main() -> None:
+        async with serving() as running:
+            for already in range(0, 20 * 300, 300):
+                peer = await asyncio.to_thread(
+                    socket.create_connection, ("127.0.0.1", running.server.port)
+                )
+                peer.sendall(b"".join(ask(ECHO, number) for number in range(300)))
+                if leaves == "half":
+                    peer.shutdown(socket.SHUT_WR)
+                else:
+                    peer.close()
+                await until(lambda seen=already: len(running.handlers.seen) == seen + 300, 5)
+                peer.close()
+            await until(lambda: not running.server.connections)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("_io_threads", [2], ids=["threads"], indirect=True)
+def test_answers_to_a_peer_that_half_closes_all_come() -> None:
+    async def main() -> None:
+        async with serving() as running:
+            peer = await asyncio.to_thread(
+                socket.create_connection, ("127.0.0.1", running.server.port)
+            )
+            peer.sendall(b"".join(ask(ECHO, number) for number in range(300)))
+            peer.shutdown(socket.SHUT_WR)
+            raw = Raw(*await asyncio.open_connection(sock=peer))
+            assert [(await raw.read()).opaque for _ in range(300)] == list(range(300))
+            assert await raw.is_closed()
+            await raw.close()
+
+    asyncio.run(main())
+
+
+def test_requests_kept_back_are_executed_when_their_peer_has_gone() -> None:
+    async def main() -> None:
+        async with serving(ServerConfig(in_hand_max=1_000)) as running:
+            peer = await asyncio.to_thread(
+                socket.create_connection, ("127.0.0.1", running.server.port)
+            )
+            body = bytes(600)
+            for number in range(20):
+                peer.sendall(encode(Command(SLOW, None, body, opaque=number, flag=FLAG_ONE_WAY)))
+            peer.close()
+            await until(lambda: len(running.handlers.seen) >= 2)
+            await asyncio.sleep(0.05)
+            running.handlers.gate.set()
+            await until(lambda: len(running.handlers.seen) == 20)
+            await until(lambda: not running.server.connections)
+
+    asyncio.run(main())
+
+
+def test_request_that_waited_in_the_kernel_while_the_loop_was_late_has_its_age() -> None:
+    async def main() -> None:
+        waits = KernelWaits(lambda: None, lambda: 0.0)
+        async with serving() as running:
+            running.server._waits = waits
+            raw = await asyncio.to_thread(
+                socket.create_connection, ("127.0.0.1", running.server.port)
+            )
+            raw.sendall(ask(LATER))
+            await until(lambda: running.handlers.parked)
+
+            def send() -> None:
+                # More than a thread takes ahead of the loop, and one that it does not take.
+                raw.sendall(b"".join(ask(LATER, number) for number in range(1_000)))
+                time.sleep(0.1)
+                raw.sendall(ask(LATER, 5_000))
+
+            waits.is_late = True
+            sending = threading.Thread(target=send)
+            sending.start()
+            time.sleep(0.6)  # noqa: ASYNC251  (the loop is to be late)
+            sending.join()
+            await until(lambda: running.handlers.parked[-1].command.opaque == 5_000)
+            last = running.handlers.parked[-1]
+            assert running.server.now_ms() - last.received_ms >= 400
+            raw.close()
+
+    asyncio.run(main())

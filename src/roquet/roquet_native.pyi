@@ -587,9 +587,7 @@ class NetThreads:
     def take(
         self, thread: int
     ) -> list[
-        tuple[
-            Literal["frames", "left", "drained", "closed"], int, list[_Frame], int, int, int, str
-        ]
+        tuple[Literal["frames", "left", "drained", "closed"], int, list[_Frame], int, int, int, str]
     ]:
         """Take news: (what, connection, frames, time, wait, size, why it is closed).
 

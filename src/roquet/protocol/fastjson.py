@@ -363,8 +363,8 @@ def _rows(value: Made, indent: str | None, depth: int) -> Iterator[str]:
             yield text
         elif deeper is None and _is_plain(row, DEPTH_MAX):
             yield _plain_encoder.encode(row).decode()
-        elif isinstance(row, list) and _all_texts(row):
-            yield from _texts(row, deeper)
+        elif isinstance(row, (list, tuple)) and _all_texts(cast("list[Any]", row)):
+            yield from _texts(cast("list[str]", row), deeper)
         else:
             # One text a row: a list of all parts of a large table is long.
             parts: list[str] = []

@@ -76,7 +76,7 @@ class LostEnds:
         self._offsets = offsets
         self._is_slave = is_slave
         self._was_slave = was_slave
-        self.set_back = dict.fromkeys((_EMPTY, _TAIL, _COPY), 0)
+        self.set_back: dict[str, int] = dict.fromkeys((_EMPTY, _TAIL, _COPY), 0)
         """Offsets that were set back since the start, by the reason."""
 
     async def start(self) -> None:

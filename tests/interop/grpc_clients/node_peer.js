@@ -4,7 +4,7 @@
 
 const readline = require('node:readline');
 const {
-  ConsumeResult, FilterExpression, Producer, PushConsumer, SimpleConsumer,
+  ConsumeResult, FilterExpression, LitePushConsumerImpl, Producer, PushConsumer, SimpleConsumer,
 } = require('rocketmq-client-nodejs');
 
 const endpoints = process.argv[2];
@@ -13,6 +13,7 @@ const common = { endpoints, logger, requestTimeout: 10000, namespace: '' };
 const producers = new Map();
 const consumers = new Map();
 const received = new Map();
+const lights = new Map();
 const sleep = ms => new Promise(done => setTimeout(done, ms));
 
 function shown(message) {
@@ -24,6 +25,7 @@ function shown(message) {
     keys: [...message.keys].sort(),
     properties: Object.fromEntries(message.properties),
     group: message.messageGroup || null,
+    light: message.liteTopic ?? null,
     attempt: message.deliveryAttempt,
     priority: message.priority ?? null,
     at_ms: Date.now(),
@@ -36,6 +38,7 @@ function made(topic, one) {
   if (one.tag) message.tag = one.tag;
   if (one.keys) message.keys = [one.keys];
   if (one.group) message.messageGroup = one.group;
+  if (one.light) message.liteTopic = one.light;
   if (one.due_ms) message.deliveryTimestamp = new Date(one.due_ms);
   if (one.priority !== undefined) message.priority = one.priority;
   if (one.properties) message.properties = new Map(Object.entries(one.properties));
@@ -123,6 +126,61 @@ const known = {
     return came;
   },
 };
+
+Object.assign(known, {
+  async light_open({ name, topic, group, lights: wanted, fail_once = null }) {
+    const came = [];
+    const consumer = new LitePushConsumerImpl({
+      ...common,
+      consumerGroup: group,
+      bindTopic: topic,
+      messageListener: {
+        async consume(message) {
+          came.push(shown(message));
+          if (fail_once !== null && message.body.toString('base64') === fail_once) {
+            fail_once = null;
+            return ConsumeResult.FAILURE;
+          }
+          return ConsumeResult.SUCCESS;
+        },
+      },
+    });
+    await consumer.startup();
+    lights.set(name, { consumer, came });
+    for (const light of wanted) await known.light_subscribe({ name, light });
+    return null;
+  },
+  async light_subscribe({ name, light }) {
+    // Settings come by a stream of their own: before them there is no quota.
+    const end = Date.now() + 20000;
+    for (;;) {
+      try {
+        await lights.get(name).consumer.subscribeLite(light);
+        return null;
+      } catch (error) {
+        if (Date.now() > end) throw error;
+        await sleep(200);
+      }
+    }
+  },
+  async light_unsubscribe({ name, light }) {
+    await lights.get(name).consumer.unsubscribeLite(light);
+    return null;
+  },
+  async light_came({ name, count, timeout_s }) {
+    const { came } = lights.get(name);
+    const end = Date.now() + timeout_s * 1000;
+    while (came.length < count && Date.now() < end) await sleep(50);
+    return came;
+  },
+  async light_close({ name }) {
+    const { consumer } = lights.get(name);
+    lights.delete(name);
+    // It waits for polls that are under way.
+    consumer.shutdown().catch(() => {});
+    return null;
+  },
+});
 
 async function main() {
   process.stdout.write('{"ready":true}\n');

@@ -1,8 +1,7 @@
 """Light topics with the official Node.js client 1.0.8: by Java's proxy and by our own fronts.
 
-A message that a listener fails did not come again within 90 s, behind Java's proxy and at the broker's
-own port: that story is
-the Python client's alone.
+A message that a listener fails did not come again within 90 s, behind Java's proxy and at the
+broker's own port: that story is the Python client's alone.
 """
 
 from __future__ import annotations

@@ -368,8 +368,9 @@ def _rows(value: Made, indent: str | None, depth: int) -> Iterator[str]:
         else:
             # One text a row: a list of all parts of a large table is long.
             parts: list[str] = []
+            write: Callable[[Any, Any, str | None, int], None]
             write = _write_fields if is_table else _write
-            write(row, parts.append, deeper, depth - 1)
+            write(cast("Any", row), parts.append, deeper, depth - 1)
             yield "".join(parts)
         before = "," if deeper is None else "," + deeper
     yield "{}" if not value.source else "}" if indent is None else indent + "}"

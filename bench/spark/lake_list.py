@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench.spark.sources import session
+from bench.weights import tree_cpu_s
 from roquet.spark.jobs.archive import ends
 from roquet.spark.jobs.lake import Lake
 from roquet.spark.jobs.storage.catalog import (
@@ -86,7 +87,7 @@ def make(spark: SparkSession, root: Path, commits: int, queues: int) -> Lake:
 
 
 def main() -> int:
-    """Print seconds, medians of some runs with least and most."""
+    """Print seconds and CPU of this process and the JVM, medians of some runs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--commits", type=int, default=10_000)
     parser.add_argument("--queues", type=int, default=2_000)
@@ -103,15 +104,17 @@ def main() -> int:
         if asked.whole:
             cases["all lines, by Spark"] = lambda: lake.catalog.live().count()
         for name, call in cases.items():
-            seconds, found = list[float](), 0
+            seconds, cpu, found = list[float](), list[float](), 0
             for _ in range(asked.runs + 1):
-                begun = time.monotonic()
+                begun, used = time.monotonic(), tree_cpu_s(os.getpid())
                 found = call()
                 seconds.append(time.monotonic() - begun)
+                cpu.append(tree_cpu_s(os.getpid()) - used)
             rest = seconds[1:]
             print(
                 f"{name}: {found:,} in {statistics.median(rest):.2f} s ({min(rest):.2f} to"
-                f" {max(rest):.2f}), first {seconds[0]:.2f} s; load {os.getloadavg()[0]:.0f}",
+                f" {max(rest):.2f}), first {seconds[0]:.2f} s; CPU {statistics.median(cpu[1:]):.2f}"
+                f" s, first {cpu[0]:.2f} s; load {os.getloadavg()[0]:.0f}",
                 flush=True,
             )
         spark.stop()

@@ -19,7 +19,7 @@ from roquet.spark.jobs.options.kinds import presence
 from roquet.spark.jobs.options.watch import DLQ, out_and_report
 from roquet.spark.jobs.shared import metrics
 from roquet.spark.jobs.shared.page import write
-from roquet.spark.jobs.shared.queries import sql
+from roquet.spark.jobs.shared.queries import in_one_task, sql
 from roquet.spark.jobs.shared.report import Report
 from roquet.spark.jobs.watching import dlq_queries
 from roquet.spark.jobs.watching.dlq_page import gauges, lines, page
@@ -249,7 +249,7 @@ def _tables(
 
     def store(name: str, made: DataFrame) -> DataFrame:
         folder = f"{wanted.out}/{name}"
-        made.coalesce(1).write.mode("overwrite").parquet(folder)
+        in_one_task(made).write.mode("overwrite").parquet(folder)
         found[name] = spark.read.parquet(folder)
         say(f"table {folder}")
         return found[name]

@@ -15,7 +15,7 @@ from roquet.spark.jobs.options.kinds import presence
 from roquet.spark.jobs.options.watch import TRACE, out_and_report
 from roquet.spark.jobs.shared import metrics
 from roquet.spark.jobs.shared.page import write
-from roquet.spark.jobs.shared.queries import cores, sql
+from roquet.spark.jobs.shared.queries import cores, in_one_task, sql
 from roquet.spark.jobs.shared.report import Report
 from roquet.spark.jobs.tracing import queries as trace_queries
 from roquet.spark.jobs.tracing.columns import readable, unreadable
@@ -159,7 +159,7 @@ def _tables(
 
     def store(name: str, made: DataFrame) -> None:
         folder = f"{wanted.out}/{name}"
-        few = made.coalesce(1) if name in SUMMED_UP else made
+        few = in_one_task(made) if name in SUMMED_UP else made
         few.write.mode("overwrite").parquet(folder)
         found[name] = spark.read.parquet(folder)
         say(f"table {folder}")

@@ -30,6 +30,14 @@ def sql(
     return found
 
 
+def in_one_task(frame: DataFrame) -> DataFrame:
+    """Return a frame that is written as one file, whatever it takes to make its rows.
+
+    Not `coalesce(1)`: that would have one task do the joins and aggregations before it, too.
+    """
+    return frame.repartition(1)
+
+
 def bound(text: str, args: Mapping[str, object]) -> str:
     """Put literals in the place of the `:name`s that have a value: int, str, or None.
 

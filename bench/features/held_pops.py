@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from bench import processes, timers
 from bench.run import HERE, commit
+from roquet.base.overriding import override
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.message import SendMessageRequest
@@ -67,10 +68,9 @@ def _pop() -> Command:
 
 def _ack(answer: Command, queue_id: int, offset: int, broker_name: str) -> Command:
     fields = answer.ext or {}
-    handle = ReceiptHandle(
-        *(offset, int(fields["popTime"]), int(fields["invisibleTime"])),
-        *(int(fields["reviveQid"]), "0", broker_name, queue_id, offset),
-    )
+    times = int(fields["popTime"]), int(fields["invisibleTime"])
+    revive_queue = int(fields["reviveQid"])
+    handle = ReceiptHandle(offset, *times, revive_queue, "0", broker_name, queue_id, offset)
     ext = {
         "consumerGroup": GROUP,
         "topic": TOPIC,
@@ -91,12 +91,14 @@ class Consumer(asyncio.Protocol):
         self._opaque = itertools.count(1)
         self._kept = b""
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Have the first pops wait."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.writelines([self._frame(_pop()) for _ in range(PER_CONNECTION)])
 
+    @override
     def data_received(self, data: bytes) -> None:
         """Acknowledge what came, and pop again."""
         commands, used = decode(self._kept + data)

@@ -22,7 +22,7 @@ from differential_accounts import ACCOUNTS, signed
 from differential_frames import unsigned
 from differential_pop import Flight, drawn_pop, plain_ack, settles
 from differential_world import Quiet, connect, free_ports, logged, seen
-from pop_harness import popped
+from pop_harness import pop_command, popped
 from roquet.acl.files import AclConfig
 from roquet.broker.app import Broker, build
 from roquet.broker.config import BrokerConfig, IdentityConfig, ListenConfig, settled
@@ -114,6 +114,22 @@ def config(
     )
 
 
+def send_command(topic: str, queue_id: int, tag: str) -> Command:
+    """Return a message that can be popped."""
+    ext = {
+        "a": "pg",
+        "b": topic,
+        "c": "nothing",
+        "d": "4",
+        "e": str(queue_id),
+        "f": "0",
+        "g": "1700000000000",
+        "h": "0",
+        "i": f"UNIQ_KEY\x01U\x02{f'TAGS{chr(1)}{tag}{chr(2)}' if tag else ''}",
+    }
+    return Command(310, ext, b"body")
+
+
 class World:
     """One broker that is told what the other one was told."""
 
@@ -133,13 +149,18 @@ class World:
     async def close(self) -> None:
         self._writer.transport.abort()
 
-    async def burst(self, commands: Sequence[Command], *, surely: bool = False) -> list[Command]:
-        """Send requests in one go, cut anywhere; return the answers of those that get one."""
+    async def burst(
+        self, commands: Sequence[Command], *, surely: bool = False, held: Sequence[int] = ()
+    ) -> list[Command]:
+        """Send requests in one go, cut anywhere; return the answers of those that get one.
+
+        Those of requests that wait already, the numbers `held`, are awaited as well.
+        """
         numbered: list[Command] = []
         for command in commands:
             self._opaque += 1
             numbered.append(dataclasses.replace(command, opaque=self._opaque))
-        wanted = {each.opaque for each in numbered if not each.flag & 2}
+        wanted = {each.opaque for each in numbered if not each.flag & 2} | set(held)
         data = b"".join(encode(self._sign(each, surely)) for each in numbered)
         at = 0
         while at < len(data):
@@ -172,29 +193,8 @@ class World:
 
     async def fill(self, count: int) -> None:
         """Send messages that can be popped."""
-        ext = {
-            "a": "pg",
-            "b": "Plain",
-            "c": "nothing",
-            "d": "4",
-            "e": "0",
-            "f": "0",
-            "g": "1700000000000",
-            "h": "0",
-            "i": "UNIQ_KEY\x01U\x02",
-        }
         sends = [
-            Command(
-                310,
-                {
-                    **ext,
-                    "b": self.rng.choice(TOPICS[:2]),
-                    "e": str(number % 4),
-                    "i": "UNIQ_KEY\x01U\x02"
-                    + self.rng.choice(("", "TAGS\x01a\x02", "TAGS\x01b\x02")),
-                },
-                b"body",
-            )
+            send_command(self.rng.choice(TOPICS[:2]), number % 4, self.rng.choice(("", "a", "b")))
             for number in range(count)
         ]
         await self.burst(sends, surely=True)
@@ -207,11 +207,40 @@ class World:
             pop = drawn_pop(self.rng, topic, group, self.clock.now_ms(), oddness)
             (answer,) = await self.burst([pop], surely=self.rng.random() < 0.7)
             if answer.code == 0:
-                handles = popped(answer).handles
-                flights += [
-                    Flight(real_topic(topic, group, it.retry_flag), group, it) for it in handles
-                ]
+                flights += self._taken(topic, group, answer)
         return flights
+
+    async def wait(self) -> list[Flight]:
+        """Have a pop wait for a message, send some of which one is for it; return what it got."""
+        topic, group = self.rng.choice(TOPICS[:2]), self.rng.choice(GROUPS)
+        exp = self.rng.choice(("*", "", "a"))
+        flights: list[Flight] = []
+        while True:
+            given = {"consumerGroup": group, "bornTime": str(self.clock.now_ms()), "exp": exp}
+            (answer,) = await self.burst([pop_command(topic, **given)], surely=True)
+            if answer.code != 0:
+                break
+            flights += self._taken(topic, group, answer)
+        self._opaque += 1
+        waits = pop_command(topic, pollTime="15000", **given)
+        waits = dataclasses.replace(waits, opaque=self._opaque)
+        self._writer.write(encode(self._sign(waits, True)))
+        await self._quiet.reached()
+        sends = [send_command(topic, 1, tag) for tag in ("b", "a")]
+        answers: list[Command] = []
+        for send, tag in zip(sends, "ba", strict=True):
+            is_for_it = tag == ("a" if exp == "a" else "b")
+            held = [waits.opaque] if is_for_it else []
+            answers += await self.burst([send], surely=True, held=held)
+        for answer in (each for each in answers if each.opaque == waits.opaque):
+            assert answer.code == 0
+            flights += self._taken(topic, group, answer)
+        return flights
+
+    @staticmethod
+    def _taken(topic: str, group: str, answer: Command) -> list[Flight]:
+        handles = popped(answer).handles
+        return [Flight(real_topic(topic, group, it.retry_flag), group, it) for it in handles]
 
     async def redeliver(self, count: int) -> None:
         """Store messages where they lie that a group did not acknowledge, some of another group."""
@@ -275,6 +304,8 @@ async def tell(world: World, *, administered: bool) -> None:
         await world.fill(rng.randrange(40))
         oddness = (0.0, 0.05, 0.3)[number % 3]
         left += await world.pops(oddness)
+        if number % 8 == 3:
+            left += await world.wait()
         if number % 8 == 7:
             await world.redeliver(rng.randrange(6))
         rng.shuffle(left)

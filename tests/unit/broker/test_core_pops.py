@@ -11,7 +11,7 @@ import pytest
 
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.clients.expressions import Choice
-from roquet.broker.fastpath.core_pops import CorePops
+from roquet.broker.fastpath.core_pops import EXPRESSION_MAX, PLANS_MAX, CorePops
 from roquet.broker.pop.buffer.merge import MergeBuffer
 from roquet.broker.pop.buffer.rules import BufferConfig
 from roquet.broker.pop.receive.locks import PopLocks
@@ -42,6 +42,7 @@ class World:
         self.committed = {("T", 0): 3, ("T", 1): 5, (RETRY, 0): 1}
         self.has_reset = False
         self.refused = False
+        self.checked = 0
         self.wanted = Choice(codes=[7])
         self.locks = PopLocks()
         self.merge = MergeBuffer(BufferConfig(**rules), self._commit)
@@ -51,7 +52,14 @@ class World:
         self.wishes: list[Wish] = []
         self.given: Given | None = b"answer", 0, [(0, 3, [0, 2], 6)], [(1, 9)]
         self.core = CorePops(
-            checks=cast("Any", SimpleNamespace(pop=self._checked, urgent_percent=lambda *_: 0)),
+            checks=cast(
+                "Any",
+                SimpleNamespace(
+                    pop=self._checked,
+                    urgent_percent=lambda *_: 0,
+                    is_late=lambda born_ms, poll_ms: self.clock.now_ms() - born_ms - poll_ms > 500,
+                ),
+            ),
             topics=cast("Any", self.topics),
             offsets=cast(
                 "Any",
@@ -85,6 +93,7 @@ class World:
         return self.given
 
     def _checked(self, request: Any) -> tuple[TopicConfig, Choice]:
+        self.checked += 1
         if self.refused:
             raise Refusal(Reason.FORBIDDEN, "no")
         return self.topics[request.topic], self.wanted
@@ -217,6 +226,33 @@ def test_a_pop_for_which_there_is_no_room_does_not_wait() -> None:
     world.given = None
     assert world.pop() is None
     assert (world.wishes[0].waits, world.turns) == (False, 0)
+
+
+def test_checks_are_asked_once_for_pops_of_one_kind_until_something_changes() -> None:
+    world = World()
+    now_ms = world.clock.now_ms()
+    for _ in range(3):
+        assert world.pop(born_ms=now_ms) == b"answer"
+    assert world.checked == 1
+    for other in ({"messages": 9}, {"queue_id": 1}, {"invisible_ms": 1}, {"expression": "a"}):
+        world.pop(**other)
+    assert world.checked == 5
+    # What its client has given up is late, whatever was remembered.
+    assert world.pop(born_ms=now_ms - 501) is None
+    assert world.pop(born_ms=now_ms - 501, poll_ms=1) == b"answer"
+    world.refused = True
+    assert world.pop() == b"answer"
+    world.core.forget()
+    assert world.pop() is None
+    world.refused = False
+    long = "a" * (EXPRESSION_MAX + 1)
+    before = world.checked
+    for _ in range(2):
+        world.pop(expression=long)
+    assert world.checked == before + 2, "a long expression is not remembered"
+    for number in range(2 * PLANS_MAX):
+        world.pop(invisible_ms=number)
+    assert 0 < len(world.core._plans) <= PLANS_MAX
 
 
 def test_a_lock_of_another_group_holds_nobody_up() -> None:

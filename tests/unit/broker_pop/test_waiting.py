@@ -22,6 +22,7 @@ from roquet.remoting.router import Request
 from roquet.store.results import Draft, PutResult
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from roquet.testing.cluster import Cluster
@@ -117,6 +118,47 @@ def test_pop_that_waited_is_answered_by_the_core(tmp_path: Path, buffer: str) ->
             assert not (await pop(it)).bodies
 
     play(tmp_path, tell, enablePopBufferMerge=buffer)
+
+
+def test_pops_by_the_core_obey_changes_of_topic_group_and_broker(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        tables, state = it.broker.metadata, it.broker.state
+        await make_topic(it)
+        topic, group = tables.topics.get(TOPIC), tables.groups.get(GROUP)
+        assert topic is not None
+        assert group is not None
+
+        def closed() -> None:
+            state.permission = 2
+
+        changes: list[tuple[Callable[[], object], Callable[[], object], int]] = [
+            (
+                lambda: tables.topics.put(dataclasses.replace(topic, perm=2)),
+                lambda: tables.topics.put(topic),
+                ResponseCode.NO_PERMISSION,
+            ),
+            (
+                lambda: tables.groups.put(dataclasses.replace(group, consume_enable=False)),
+                lambda: tables.groups.put(group),
+                ResponseCode.NO_PERMISSION,
+            ),
+            (closed, lambda: setattr(state, "permission", 6), ResponseCode.NO_PERMISSION),
+        ]
+        for change, back, code in changes:
+            before = _answered_in_core(it)
+            for _ in range(2):
+                await it.send(TOPIC, b"new")
+                await dispatched(it)
+                assert (await pop(it)).bodies
+            assert _answered_in_core(it) == before + 2
+            await it.send(TOPIC, b"new")
+            await dispatched(it)
+            change()
+            assert (await pop(it)).code == code
+            back()
+            assert (await pop(it)).bodies
+
+    play(tmp_path, tell)
 
 
 def test_pop_that_waited_is_answered_by_the_service_when_it_is_not_plain(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ goes to the service, which has it wait.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from roquet.broker.api.pop import PopRequest
 from roquet.broker.api.refusal import Refusal
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.reads import Draws
     from roquet.broker.pop.receive.records import ReviveLog
     from roquet.broker.pop.receive.rules import PopConfig
+    from roquet.model.topic import TopicConfig
     from roquet.remoting.connections.fast_ingest import Rows
     from roquet.remoting.router import Request
     from roquet.store.tables.offsets import OffsetTable
@@ -37,8 +38,20 @@ if TYPE_CHECKING:
 
 _UNKNOWN = -1
 """The offset of a queue in which the group has none yet."""
+PLANS_MAX = 512
+"""Pops whose checks are remembered: most clients ask for the same again and again."""
+EXPRESSION_MAX = 1024
+"""Characters of a tag expression that is remembered with them."""
 _BY_TAG = frozenset({None, "", ExpressionType.TAG})
 """Kinds of expressions that are plain."""
+
+
+class _Plan(NamedTuple):
+    """What the checks said of a pop, as long as nothing has changed that they ask for."""
+
+    topic: TopicConfig
+    codes: Sequence[int] | None
+    urgent_percent: int
 
 
 class CorePops:
@@ -71,6 +84,7 @@ class CorePops:
         self.rules = rules
         self._clock = clock
         self._wake = wake
+        self._plans: dict[tuple[str, str, int, str, int, int], _Plan] = {}
         self.held: HeldPops | None = None
         """Where pops wait for which nothing is there; None: the service has them wait."""
 
@@ -132,16 +146,11 @@ class CorePops:
 
     def _wish(self, pop: PopHere, now_ms: int) -> Wish | None:
         """Return what to give; None when it is not for the core to say."""
-        request = _request(pop, now_ms)
-        try:
-            topic, wanted = self._checks.pop(request)
-        except Refusal:
+        plan, group = self._plan(pop, now_ms), pop.group
+        if plan is None or self._offsets.has_reset(group):
             return None
-        group = pop.group
-        if wanted.filter_by is not None or self._offsets.has_reset(group):
-            return None
-        urgent_percent = self._checks.urgent_percent(topic, request)
-        draw = Draw(self.rules, self._draws.look(), urgent_percent=urgent_percent)
+        topic = plan.topic
+        draw = Draw(self.rules, self._draws.look(), urgent_percent=plan.urgent_percent)
         retry = self._topics.get(draw.retry_topic(topic.name, group))
         main = [(topic.name, pop.queue_id)] if pop.queue_id >= 0 else draw.turned(topic)
         own = self._places(topic.name, group, main)
@@ -163,13 +172,42 @@ class CorePops:
             names=(group, topic.name, "" if retry is None else retry.name),
             places=[*again, *places] if draw.retry_first else [*places, *again],
             messages=pop.messages,
-            tag_codes=wanted.codes,
+            tag_codes=plan.codes,
             times=(now_ms, pop.invisible_ms, pop.since_ms or now_ms),
             revive_queue=self._revive_log.look_queue(),
             retry_first=draw.retry_first,
             merges=merges,
             waits=self.held is not None and self.held.may_wait(pop, now_ms),
         )
+
+    def forget(self) -> None:
+        """Ask every check again: a topic, a group, the broker's state or a setting has changed."""
+        self._plans.clear()
+
+    def _plan(self, pop: PopHere, now_ms: int) -> _Plan | None:
+        """Return what the checks say; None: they refuse the pop, or it has a filter."""
+        key = (
+            *(pop.topic, pop.group, pop.queue_id, pop.expression),
+            *(pop.messages, pop.invisible_ms),
+        )
+        plan = self._plans.get(key)
+        if plan is not None:
+            # The one check whose answer changes with time alone.
+            is_late = self._checks.is_late(pop.born_ms or now_ms, pop.poll_ms)
+            return None if is_late else plan
+        request = _request(pop, now_ms)
+        try:
+            topic, wanted = self._checks.pop(request)
+        except Refusal:
+            return None
+        if wanted.filter_by is not None:
+            return None
+        plan = _Plan(topic, wanted.codes, self._checks.urgent_percent(topic, request))
+        if len(self._plans) >= PLANS_MAX:
+            self._plans.clear()
+        if len(pop.expression) <= EXPRESSION_MAX:
+            self._plans[key] = plan
+        return plan
 
     def _places(
         self, topic: str, group: str, queues: Sequence[tuple[str, int]]

@@ -272,8 +272,15 @@ def _make_core(base: Base, shared: _Shared, locks: PopLocks, draws: Draws) -> Co
 
     def follow(new: BrokerConfig, _: frozenset[str]) -> None:
         core.rules = new.pop
+        core.forget()
+
+    def changed(_: Collection[str]) -> None:
+        core.forget()
 
     base.settings.listen(follow)
+    base.state.listen(core.forget)
+    base.metadata.topics.listen(changed)
+    base.metadata.groups.listen(changed)
     return core
 
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 START_LIMIT_S = 180.0
 _LAG = re.compile(r'loop_lag_seconds_bucket\{le="([^"]+)"\} (\S+)')
 _LAG_MAX = re.compile(r"^\w*loop_lag_max_seconds ([0-9.e+-]+)$", re.MULTILINE)
+OURS = {"roquet": (), "threads": ("ioThreads=1",)}
+"""Brokers of ours, and what differs from the defaults."""
 JAVA_MAIN = {
     "namesrv": "org.apache.rocketmq.namesrv.NamesrvStartup",
     "broker": "org.apache.rocketmq.broker.BrokerStartup",
@@ -40,7 +42,7 @@ JAVA_MAIN = {
 
 @dataclasses.dataclass(slots=True)
 class Broker:
-    """One broker process with its name server; `kind` is `roquet` or `java`."""
+    """One broker process with its name server; `kind` is `java` or one of `OURS`."""
 
     kind: str
     flush: str
@@ -171,7 +173,7 @@ def start(
     folder.mkdir(parents=True, exist_ok=True)
     chance = random.Random()
     namesrv_port, port = java.free_port(chance), java.free_port(chance)
-    metrics_port = java.free_port(chance) if kind == "roquet" else 0
+    metrics_port = java.free_port(chance) if kind in OURS else 0
     # The one difference from the defaults: somebody must be able to ask how late the loop is.
     watched = [f"metricsPromExporterPort={metrics_port}", "metricsExporterType=PROM"]
     (folder / "namesrv.conf").write_text(
@@ -189,6 +191,7 @@ def start(
                 f"storePathCommitLog={folder}/store/commitlog",
                 f"flushDiskType={'SYNC_FLUSH' if flush == 'sync' else 'ASYNC_FLUSH'}",
                 *(watched if metrics_port else []),
+                *OURS.get(kind, ()),
                 *extra,
                 *(access.config(kind, folder) if access else []),
                 "",

@@ -1,7 +1,8 @@
 """Run the scenarios on the brokers in turn and keep the figures.
 
 `python -m bench.run [--quick | --full] [--only TEXT,TEXT] [--kinds roquet,java] [--no-read-back]`
-says how long it will take before it begins. `--pairs`, `--secs` and `--warm-up` change a plan.
+says how long it will take before it begins. `--pairs`, `--secs` and `--warm-up` change a plan. The
+kind `threads` is ours with `ioThreads=1`.
 """
 
 from __future__ import annotations

@@ -582,12 +582,25 @@ class NetThreads:
         """
     def descriptors(self) -> list[int]:
         """One a thread, readable while `take` has something."""
-    def adopt(self, fd: int, key: int, host: bytes, pulls: bool) -> NetConnection:
-        """Give a connected socket, which is the thread's from now on, to the thread with the fewest."""
+    def adopt(
+        self, fd: int, key: int, host: bytes, pulls: bool, tls: RemotingTls | None = None
+    ) -> NetConnection:
+        """Give a connected socket, which is the thread's from now on, to the thread with the fewest.
+
+        With `tls` it is agreed on there; `agreed` is the first news then, or `closed` says why not.
+        """
     def take(
         self, thread: int
     ) -> list[
-        tuple[Literal["frames", "left", "drained", "closed"], int, list[_Frame], int, int, int, str]
+        tuple[
+            Literal["frames", "left", "agreed", "drained", "closed"],
+            int,
+            list[_Frame],
+            int,
+            int,
+            int,
+            str,
+        ]
     ]:
         """Take news: (what, connection, frames, time, wait, size, why it is closed).
 

@@ -14,6 +14,7 @@ use roquet_core::net::{Handle, Limits, Net, News, OwnFrame, Strangers};
 use crate::buffer::Lent;
 use crate::codec::frame_tuple;
 use crate::ingest::Ingest;
+use crate::tls::RemotingTls;
 
 /// (what, connection, frames, when they were read, how long they had waited, what they take, why it
 /// is closed).
@@ -79,13 +80,23 @@ impl NetThreads {
         self.net.descriptors()
     }
 
-    /// Give a connected socket, which is no longer Python's, to the thread with the fewest.
-    fn adopt(&self, fd: RawFd, key: u64, host: &[u8], pulls: bool) -> NetConnection {
+    /// Give a connected socket, which is no longer Python's, to the thread with the fewest; with
+    /// `tls` that agrees on it first.
+    #[pyo3(signature = (fd, key, host, pulls, tls = None))]
+    fn adopt(
+        &self,
+        fd: RawFd,
+        key: u64,
+        host: &[u8],
+        pulls: bool,
+        tls: Option<Bound<'_, RemotingTls>>,
+    ) -> PyResult<NetConnection> {
         // SAFETY: the caller has detached the descriptor from its socket.
         let socket = TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
-        NetConnection {
-            handle: self.net.adopt(socket, key, host, pulls),
-        }
+        let session = tls.map(|tls| tls.get().begin()).transpose()?;
+        Ok(NetConnection {
+            handle: self.net.adopt(socket, key, (host, pulls), session),
+        })
     }
 
     /// Take news of a thread.
@@ -199,6 +210,7 @@ fn tuple(py: Python<'_>, news: News) -> PyResult<NewsTuple<'_>> {
             push(py, &list, &frame)?;
             ("left", key, list, 0, 0, 0, String::new())
         }
+        News::Agreed(key) => ("agreed", key, list, 0, 0, 0, String::new()),
         News::Drained(key) => ("drained", key, list, 0, 0, 0, String::new()),
         News::Closed(key, why) => ("closed", key, list, 0, 0, 0, why),
     })

@@ -22,6 +22,13 @@ pub(crate) struct RemotingTls {
     core: ServerTls,
 }
 
+impl RemotingTls {
+    /// Begins a connection.
+    pub(crate) fn begin(&self) -> PyResult<Session> {
+        Session::new(&self.core).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+}
+
 #[pymethods]
 impl RemotingTls {
     /// Read the files, which may wait for their key to be opened.
@@ -51,11 +58,9 @@ impl RemotingTls {
 
     /// Begin a connection.
     fn session(&self) -> PyResult<TlsSession> {
-        let made = Session::new(&self.core);
-        made.map(|core| TlsSession {
+        self.begin().map(|core| TlsSession {
             core: Mutex::new(core),
         })
-        .map_err(|error| PyValueError::new_err(error.to_string()))
     }
 }
 

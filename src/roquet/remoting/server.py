@@ -111,8 +111,8 @@ class Server:
     ) -> None:
         """Listen nowhere yet. An empty `host` means all addresses, port 0 any free one.
 
-        While `native` is open it serves the connections that speak no TLS. Peers in `balancers`
-        are believed when they say for whom they speak.
+        While `native` is open it serves all connections but those that OpenSSL has to serve. Peers
+        in `balancers` are believed when they say for whom they speak.
         """
         self._native = native
         self.before_answer = None if native is None else native.connections.refresh
@@ -302,9 +302,11 @@ class Server:
             if first is None or self._closes or not self._speaks(first, address):
                 accepted.close()
                 return
-            if first != CLIENT_HELLO and self._native is not None and self._native.is_open:
-                self._native.adopt(
+            tls = None if first != CLIENT_HELLO or self._tls is None else self._tls.context
+            if self._native is not None and self._native.takes(tls):
+                await self._native.adopt(
                     accepted,
+                    tls,
                     owner=self,
                     key=key,
                     address=address,
@@ -324,12 +326,11 @@ class Server:
                 waits=self._waits,
                 own=accepted,
             )
-            if first != CLIENT_HELLO or self._tls is None:
+            if tls is None:
                 loop = asyncio.get_running_loop()
                 await loop.connect_accepted_socket(lambda: connection, accepted)
             else:
-                assert self._tls.context is not None, "`_speaks` has looked"
-                await accept_tls(accepted, connection, self._tls.context, self._sealed)
+                await accept_tls(accepted, connection, tls, self._sealed)
         except HandshakeError as error:
             self._tls_failed(address, str(error))
             accepted.close()
@@ -368,8 +369,7 @@ class Server:
         try:
             peeked = accepted.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
-            now_ms = self._clock.now_ms()
-            if not await self._silent.readable(key, accepted.fileno(), now_ms):
+            if not await self._silent.readable(key, accepted.fileno(), self.now_ms()):
                 return None
             peeked = accepted.recv(1, socket.MSG_PEEK)
         return peeked[0] if peeked else None

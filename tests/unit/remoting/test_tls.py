@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trustme
 
+import remoting_harness
 from remoting_harness import ECHO, Raw, ask, calling, on_loop, serving, until
 from roquet.base.clock import SystemClock
 from roquet.base.config import as_properties, env_name, load
@@ -41,6 +42,12 @@ if TYPE_CHECKING:
     from roquet.remoting.client import Client
 
 BIG = b"x" * 3_000_000
+
+
+@pytest.fixture(params=[0, 2], ids=["loop", "threads"], autouse=True)
+def _io_threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run each test with connections that the loop serves, and with those of threads."""
+    monkeypatch.setattr(remoting_harness, "IO_THREADS", request.param)
 
 
 class Pki:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trustme
 
+import remoting_harness
 from remoting_harness import ECHO, Raw, ask, calling, on_loop, serving, until
 from roquet._native import RemotingTls
 from roquet.base.clock import SystemClock
 from roquet.protocol.command import Command
-from roquet.remoting.connections import tls_socket
+from roquet.remoting.connections import native, tls_socket
+from roquet.remoting.connections.native import NativeConnection
 from roquet.remoting.tls import ClientTls, ServerTls, TlsConfig, TlsOptions
 
 if TYPE_CHECKING:
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from remoting_harness import Running
+
+
+@pytest.fixture(params=[0, 2], ids=["loop", "threads"], autouse=True)
+def _io_threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run each test with connections that the loop serves, and with those of threads."""
+    monkeypatch.setattr(remoting_harness, "IO_THREADS", request.param)
 
 
 class Files:
@@ -183,7 +191,8 @@ async def test_forged_records_close_one_connection_and_say_so(
 async def test_who_never_ends_the_handshake_is_closed(
     files: Files, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tls_socket, "HANDSHAKE_S", 0.2)
+    for module in (native, tls_socket):
+        monkeypatch.setattr(module, "HANDSHAKE_S", 0.2)
     async with serving(tls=await files.port()) as running:
         _, writer = await asyncio.open_connection("127.0.0.1", running.server.port)
         writer.write(b"\x16\x03\x01\x02\x00")
@@ -235,3 +244,30 @@ async def test_openssl_serves_what_the_core_cannot(files: Files) -> None:
     async with serving(tls=tls) as running, open_raw(running, files) as raw:
         raw.write(ask(ECHO, body=b"hello"))
         assert (await raw.read()).body == b"hello"
+
+
+@pytest.mark.parametrize("_io_threads", [2], ids=["threads"], indirect=True)
+@on_loop
+async def test_connections_over_tls_are_served_by_threads(files: Files) -> None:
+    async with serving(tls=await files.port()) as running, open_raw(running, files) as raw:
+        raw.write(ask(ECHO, body=b"hello"))
+        assert (await raw.read()).body == b"hello"
+        (one,) = running.server._connections.values()
+        assert isinstance(one, NativeConnection)
+        await until(lambda: running.server.bytes_kept == 0)
+
+
+@on_loop
+async def test_peer_that_leaves_in_the_handshake_leaves_nothing(files: Files) -> None:
+    async with serving(tls=await files.port()) as running:
+        for said in (
+            b"\x16",
+            b"\x16\x03\x01\x02\x00\x01\x00\x01",
+            b"\x16\x03\x01\x00\x04" + bytes(4),
+        ):
+            _, writer = await asyncio.open_connection("127.0.0.1", running.server.port)
+            writer.write(said)
+            await until(lambda: running.server.connections == 1)
+            writer.close()
+            await until(lambda: running.server.connections == 0)
+        assert running.server.bytes_kept == 0

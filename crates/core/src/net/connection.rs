@@ -23,6 +23,7 @@ use super::poll::Ready;
 use crate::ingest::output::Output;
 use crate::ingest::Standing;
 use crate::socket;
+use crate::tls::Session;
 
 /// A connection as the loop sees it.
 pub struct Handle {
@@ -144,11 +145,25 @@ impl Handle {
     }
 }
 
+/// What came of sealed bytes.
+#[derive(Default)]
+pub(super) struct Opened {
+    /// The handshake is done now.
+    pub(super) has_agreed: bool,
+    /// The peer says that nothing follows.
+    pub(super) is_over: bool,
+    pub(super) broken: Option<String>,
+}
+
 /// A connection as its thread knows it.
 #[allow(clippy::struct_excessive_bools)] // Reasons that do not depend on one another.
 pub(super) struct Connection {
     socket: TcpStream,
     pub(super) handle: Arc<Handle>,
+    tls: Option<Box<Session>>,
+    /// Whether frames may come: there is no TLS, or its handshake is done.
+    is_open: bool,
+    said_farewell: bool,
     /// Whole buffers to write, and how much of the first is written.
     output: VecDeque<Vec<u8>>,
     written: usize,
@@ -181,9 +196,12 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(socket: TcpStream, handle: Arc<Handle>) -> Self {
+    pub(super) fn new(socket: TcpStream, handle: Arc<Handle>, tls: Option<Session>) -> Self {
         Self {
             socket,
+            is_open: tls.is_none(),
+            tls: tls.map(Box::new),
+            said_farewell: false,
             handle,
             output: VecDeque::new(),
             written: 0,
@@ -273,6 +291,9 @@ impl Connection {
         if self.muted {
             return;
         }
+        if self.tls.is_some() {
+            return self.seal_all(output.pieces(0));
+        }
         let mut sent = 0;
         if self.output.is_empty() {
             sent = socket::write(self.fd(), output);
@@ -288,24 +309,109 @@ impl Connection {
         self.queue(rest);
     }
 
-    /// Queues bytes that `unsent` counts already.
+    /// Queues frames that `unsent` counts already.
     pub(super) fn queue(&mut self, bytes: Vec<u8>) {
-        if self.muted {
+        if self.muted || self.tls.is_some() {
             self.handle.unsent.fetch_sub(bytes.len(), Ordering::SeqCst);
-        } else if !bytes.is_empty() {
+            self.queue_own(bytes);
+        } else {
+            self.push(bytes);
+        }
+    }
+
+    /// Queues frames of its own thread.
+    pub(super) fn queue_own(&mut self, bytes: Vec<u8>) {
+        if self.muted {
+            return;
+        }
+        if self.tls.is_some() {
+            return self.seal_all(std::iter::once(bytes.as_slice()));
+        }
+        self.handle.unsent.fetch_add(bytes.len(), Ordering::SeqCst);
+        self.push(bytes);
+    }
+
+    /// Queues bytes as they go to the socket.
+    fn push(&mut self, bytes: Vec<u8>) {
+        if !bytes.is_empty() {
             self.output_size += bytes.len();
             self.output.push_back(bytes);
         }
     }
 
-    /// Queues bytes of its own thread.
-    pub(super) fn queue_own(&mut self, bytes: Vec<u8>) {
-        self.handle.unsent.fetch_add(bytes.len(), Ordering::SeqCst);
-        self.queue(bytes);
+    fn push_sealed(&mut self, sealed: Vec<u8>) {
+        self.handle.unsent.fetch_add(sealed.len(), Ordering::SeqCst);
+        self.push(sealed);
+    }
+
+    /// Seals frames, and writes at once what the socket takes.
+    fn seal_all<'p>(&mut self, pieces: impl Iterator<Item = &'p [u8]>) {
+        let Some(tls) = &mut self.tls else { return };
+        let mut sealed = Vec::new();
+        for piece in pieces {
+            // Nobody answers before the handshake is done.
+            if tls.seal(piece, &mut sealed).is_err() {
+                return;
+            }
+        }
+        self.push_sealed(sealed);
+        // Who waits for room to write meets an error again.
+        let _ = self.write();
+    }
+
+    pub(super) fn speaks_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Opens what was read, and queues what TLS itself has to say.
+    pub(super) fn open(&mut self, sealed: &[u8], plain: &mut Vec<u8>) -> Opened {
+        let Some(tls) = &mut self.tls else {
+            return Opened::default();
+        };
+        let taken = tls.take(sealed, plain);
+        let agrees = !self.is_open && taken.is_ok() && !tls.is_handshaking();
+        let is_over = tls.is_over();
+        let mut own = Vec::new();
+        tls.output(&mut own);
+        if !self.muted {
+            self.push_sealed(own);
+        }
+        let was_open = self.is_open;
+        self.is_open |= agrees;
+        Opened {
+            has_agreed: agrees,
+            is_over,
+            broken: taken.err().map(|why| {
+                if was_open {
+                    format!("broken TLS: {why}")
+                } else {
+                    why
+                }
+            }),
+        }
+    }
+
+    /// Queues that nothing follows, once; true when that has just been done.
+    pub(super) fn queue_farewell(&mut self) -> bool {
+        let Some(tls) = self.tls.as_mut().filter(|_| self.is_open && !self.muted) else {
+            return false;
+        };
+        if std::mem::replace(&mut self.said_farewell, true) {
+            return false;
+        }
+        let mut last = Vec::new();
+        tls.farewell(&mut last);
+        self.push_sealed(last);
+        true
     }
 
     /// Writes what the socket takes; true when the loop has to hear that it takes more again.
     pub(super) fn flush(&mut self) -> io::Result<bool> {
+        self.write()?;
+        Ok(self.handle.unstick())
+    }
+
+    fn write(&mut self) -> io::Result<()> {
         while !self.output.is_empty() {
             let first = self.written;
             let pieces = self.output.iter().enumerate().map(|(index, bytes)| {
@@ -326,7 +432,7 @@ impl Connection {
                 break;
             }
         }
-        Ok(self.handle.unstick())
+        Ok(())
     }
 
     fn sent(&mut self, count: usize) {

@@ -19,6 +19,7 @@ use crate::commit_log::NextOffsets;
 use crate::notifier::Notifier;
 use crate::store::events;
 use crate::store::health::hold;
+use crate::tls::Session;
 
 /// Bytes of news that may wait for the loop.
 pub(super) const OUTBOX_MAX: usize = 16 << 20;
@@ -35,6 +36,8 @@ pub(super) struct Adopted {
     pub(super) host: Vec<u8>,
     /// Whether its port serves pulls.
     pub(super) pulls: bool,
+    /// What is between socket and frames, if anything.
+    pub(super) tls: Option<Session>,
 }
 
 /// What the loop wants of the thread.
@@ -79,6 +82,8 @@ pub enum News {
     },
     /// A held pull that may not be answered here any more.
     Left(u64, OwnFrame),
+    /// A handshake is done: what comes from now on are frames.
+    Agreed(u64),
     /// The peer takes again what was written for it.
     Drained(u64),
     /// The connection has ended, and why if that is the peer's fault.
@@ -90,7 +95,7 @@ impl News {
         let frames = match self {
             Self::Frames { size, .. } => *size,
             Self::Left(_, frame) => frame.size(),
-            Self::Drained(_) | Self::Closed(..) => 0,
+            Self::Agreed(_) | Self::Drained(_) | Self::Closed(..) => 0,
         };
         NEWS_SIZE + frames
     }

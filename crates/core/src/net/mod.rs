@@ -20,6 +20,10 @@
 //! hands the descriptor over. That runs once a connection, and its limits (connections, rate of
 //! accepts, silence, descriptors) are rules: they stay in one place, for TLS as well.
 //!
+//! **TLS.** The thread does the handshake and opens and seals; the loop limits how long a handshake may
+//! take. Bytes are counted as they are on the wire, plain ones as soon as they are opened: a session
+//! keeps none of them, and of sealed ones at most the start of a record.
+//!
 //! **Why no thread is woken per message.** A wake-up is a system call and a switch. Held pulls and
 //! waiting sends note that they wait ([`lane::Lane`]), after that they look once more themselves,
 //! and only then does the store's thread have to tell.
@@ -41,6 +45,7 @@ use std::{io, thread};
 use crate::ingest::Ingest;
 use crate::store::health::hold;
 use crate::store::Store;
+use crate::tls::Session;
 pub use connection::Handle;
 pub use frames::OwnFrame;
 pub use lane::News;
@@ -107,8 +112,15 @@ impl Net {
         self.lanes.iter().map(|lane| lane.news_fd()).collect()
     }
 
-    /// Gives a connected socket to the thread with the fewest connections.
-    pub fn adopt(&self, socket: TcpStream, key: u64, host: &[u8], pulls: bool) -> Arc<Handle> {
+    /// Gives a connected socket to the thread with the fewest connections. With `tls` its handshake
+    /// is done there, and [`News::Agreed`] comes before anything else.
+    pub fn adopt(
+        &self,
+        socket: TcpStream,
+        key: u64,
+        (host, pulls): (&[u8], bool),
+        tls: Option<Session>,
+    ) -> Arc<Handle> {
         let fewest = self.lanes.iter().min_by_key(|lane| lane.connections());
         let lane = match fewest {
             Some(lane) => Arc::clone(lane),
@@ -122,6 +134,7 @@ impl Net {
             handle: Arc::clone(&handle),
             host: host.to_vec(),
             pulls,
+            tls,
         })));
         handle
     }

@@ -1,5 +1,7 @@
 //! The thread: waits for its connections, its inbox and the store, and serves them in turn.
 
+mod late;
+
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, MutexGuard};
@@ -12,7 +14,7 @@ use super::limits::Limits;
 use super::poll::{Poll, Ready};
 use super::Fast;
 use crate::ingest::output::Output;
-use crate::ingest::{FeedResult, Ingest, Outbound, Standing};
+use crate::ingest::{FeedResult, Ingest, Standing};
 use crate::store::health::hold;
 
 /// Bytes read at a time.
@@ -23,8 +25,6 @@ const WAKE: u64 = 0;
 const TICK_MS: i32 = 50;
 /// How long a peer that has left may keep its connection for requests that are worked on.
 const LEAVE: Duration = Duration::from_secs(1);
-/// How long held pulls are served before connections have their turn.
-const TURN: Duration = Duration::from_millis(5);
 
 pub(super) struct Worker {
     lane: Arc<Lane>,
@@ -33,6 +33,8 @@ pub(super) struct Worker {
     poll: Poll,
     connections: HashMap<u64, Connection>,
     buffer: Vec<u8>,
+    /// What was sealed in `buffer`.
+    plain: Vec<u8>,
     /// Connections that wait until the outbox is emptied.
     crowd: Vec<u64>,
     /// Connections that end when what they wait for is written.
@@ -62,6 +64,7 @@ impl Worker {
             poll,
             connections: HashMap::new(),
             buffer: vec![0; RECEIVE_SIZE],
+            plain: Vec::new(),
             crowd: Vec::new(),
             closing: Vec::new(),
             spare: Output::default(),
@@ -158,7 +161,7 @@ impl Worker {
         if let Some(mut core) = self.ingest() {
             core.open(key, &adopted.host, adopted.pulls);
         }
-        let connection = Connection::new(adopted.socket, adopted.handle);
+        let connection = Connection::new(adopted.socket, adopted.handle, adopted.tls);
         self.connections.insert(key, connection);
         self.watch(key);
     }
@@ -264,10 +267,25 @@ impl Worker {
         let mut buffer = std::mem::take(&mut self.buffer);
         let most = self.limits.read_size().min(buffer.len());
         let waited_ms = connection.waited_ms();
-        match connection.read(buffer.get_mut(..most).unwrap_or_default()) {
+        let speaks_tls = connection.speaks_tls();
+        let got = connection.read(buffer.get_mut(..most).unwrap_or_default());
+        if let Some(got) = self.received(key, got) {
+            let data = buffer.get(..got).unwrap_or_default();
+            if speaks_tls {
+                self.open(key, data, waited_ms);
+            } else {
+                self.feed(key, data, waited_ms);
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    /// How many bytes were read, if any; the end of a connection is noted.
+    fn received(&mut self, key: u64, got: io::Result<usize>) -> Option<usize> {
+        match got {
             // Nobody half-closes a RocketMQ connection.
             Ok(0) => self.leave(key),
-            Ok(got) => self.feed(key, buffer.get(..got).unwrap_or_default(), waited_ms),
+            Ok(got) => return Some(got),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => {
@@ -275,7 +293,30 @@ impl Worker {
                 self.leave(key);
             }
         }
-        self.buffer = buffer;
+        None
+    }
+
+    /// Takes sealed bytes, and feeds what they held.
+    fn open(&mut self, key: u64, sealed: &[u8], waited_ms: i64) {
+        let Some(connection) = self.connections.get_mut(&key) else {
+            return;
+        };
+        let mut plain = std::mem::take(&mut self.plain);
+        plain.clear();
+        let opened = connection.open(sealed, &mut plain);
+        if opened.has_agreed {
+            self.lane.push(News::Agreed(key));
+        }
+        self.flush(key);
+        if !plain.is_empty() {
+            self.feed(key, &plain, waited_ms);
+        }
+        self.plain = plain;
+        if let Some(why) = opened.broken {
+            self.end(key, why);
+        } else if opened.is_over {
+            self.leave(key);
+        }
     }
 
     fn feed(&mut self, key: u64, data: &[u8], waited_ms: i64) {
@@ -356,96 +397,6 @@ impl Worker {
             return self.end(key, why);
         }
         self.watch(key);
-    }
-
-    // --- what happens without a connection ---
-
-    /// Flushes for the one connection that waits; after a failure, the news of it refuses what waits.
-    fn flush_store(&mut self) {
-        let flushed = self.fast.as_ref().map(|fast| fast.store.flush_in_place());
-        if let Some(Ok(flushed)) = flushed {
-            self.answer_late(|core, now_ms| core.flushed(flushed, now_ms));
-        }
-    }
-
-    fn release_flushed(&mut self) {
-        if let Some(fast) = &self.fast {
-            let flushed = fast.store.log().flushed();
-            self.answer_late(|core, now_ms| core.flushed(flushed, now_ms));
-        }
-    }
-
-    fn answer_late(&mut self, work: impl FnOnce(&mut Ingest, i64) -> Vec<Outbound>) {
-        let Some(fast) = &self.fast else { return };
-        let mut core = hold(&fast.ingest);
-        let answers = work(&mut core, self.limits.now_ms());
-        note_waits(&self.lane, fast, &mut core);
-        drop(core);
-        self.write_all(answers);
-    }
-
-    fn write_all(&mut self, answers: Vec<Outbound>) {
-        for (key, bytes) in answers {
-            if let Some(connection) = self.connections.get_mut(&key) {
-                connection.queue_own(bytes);
-                self.flush(key);
-            }
-        }
-    }
-
-    /// Serves held pulls that are due, gives up what has waited too long, ends what is done.
-    fn late(&mut self) {
-        let waits = self.lane.holds() || self.lane.parks();
-        let tick = Duration::from_millis(u64::from(TICK_MS.unsigned_abs()));
-        if waits && self.looked.elapsed() >= tick {
-            self.looked = Instant::now();
-            self.answer_late(Ingest::expire);
-        }
-        if waits {
-            self.serve();
-        }
-        if !self.closing.is_empty() {
-            self.end_closing();
-        }
-    }
-
-    fn serve(&mut self) {
-        let Some(fast) = &self.fast else { return };
-        let mut core = hold(&fast.ingest);
-        if !core.has_due() {
-            return;
-        }
-        let begun = Instant::now();
-        let mut left = Vec::new();
-        let answers = core.serve(
-            &fast.store,
-            self.limits.now_ms(),
-            &mut || begun.elapsed() < TURN,
-            &mut |key, frame, _| left.push((key, OwnFrame::of(frame))),
-        );
-        note_waits(&self.lane, fast, &mut core);
-        drop(core);
-        self.write_all(answers);
-        for (key, frame) in left {
-            self.lane.push(News::Left(key, frame));
-        }
-    }
-
-    /// Ends the connections whose output is written and whose sends are answered.
-    fn end_closing(&mut self) {
-        let mut stay = Vec::new();
-        for key in std::mem::take(&mut self.closing) {
-            let Some(connection) = self.connections.get(&key) else {
-                continue;
-            };
-            let waits = connection.has_output() || connection.is_awaited();
-            if waits || self.ingest().is_some_and(|core| core.owes(key)) {
-                stay.push(key);
-            } else {
-                self.end(key, String::new());
-            }
-        }
-        self.closing = stay;
     }
 }
 

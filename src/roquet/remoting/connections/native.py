@@ -8,6 +8,7 @@ is another.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import sys
 from typing import TYPE_CHECKING
 
@@ -19,13 +20,15 @@ from roquet.remoting.codec import command_of
 from roquet.remoting.connections.connection import Connection, Stop
 from roquet.remoting.connections.ingest import FeedResult
 from roquet.remoting.connections.limits import MIB, Standing, stranger_bounds
+from roquet.remoting.connections.tls_socket import HandshakeError
+from roquet.remoting.tls import HANDSHAKE_S
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
     from roquet._native import Ingest as NativeIngest
-    from roquet._native import NetConnection, NetThreads
+    from roquet._native import NetConnection, NetThreads, RemotingTls
     from roquet.protocol.command import Command
     from roquet.remoting.connections.limits import Budget, ConnectionConfig
     from roquet.remoting.connections.owner import ConnectionOwner
@@ -188,6 +191,7 @@ class NativeConnections:
         self._threads = threads
         self._net: NetThreads | None = None
         self._connections: dict[int, NativeConnection] = {}
+        self._handshakes: dict[int, asyncio.Future[None]] = {}
         self.refresh: Callable[[], None] = _nothing
         """Brings the rows up to date: an answer is about to be written."""
         self.settle: Callable[[], None] = _nothing
@@ -275,17 +279,51 @@ class NativeConnections:
         if self._net is not None:
             self._net.set_now(now_ms)
 
-    def adopt(self, own: socket.socket, connection: NativeConnection, *, pulls: bool) -> None:
-        """Give a connected socket to a thread; `own` is empty afterwards."""
+    async def adopt(
+        self,
+        own: socket.socket,
+        connection: NativeConnection,
+        tls: RemotingTls | None,
+        *,
+        pulls: bool,
+    ) -> None:
+        """Give a connected socket to a thread; `own` is empty afterwards.
+
+        With `tls` wait until it is agreed on. Raises HandshakeError.
+        """
+        if tls is None:
+            self._give(own, connection, None, pulls=pulls)
+            connection.connection_made(connection.transport)
+            return
+        waiting = self._handshakes[connection.key] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(HANDSHAKE_S):
+                self._give(own, connection, tls, pulls=pulls)
+                await waiting
+        except TimeoutError:
+            why = f"not within {HANDSHAKE_S:g} s"
+            raise HandshakeError(why) from None
+        finally:
+            del self._handshakes[connection.key]
+            if connection.key in self._connections and not connection.is_open:
+                connection.transport.abort()
+
+    def _give(
+        self,
+        own: socket.socket,
+        connection: NativeConnection,
+        tls: RemotingTls | None,
+        *,
+        pulls: bool,
+    ) -> None:
         assert self._net is not None, "the threads do not run"
         try:
             host = host_bytes(connection.address)
         except ValueError:
             host = b""
-        connection.net = self._net.adopt(own.detach(), connection.key, host, pulls)
+        connection.net = self._net.adopt(own.detach(), connection.key, host, pulls, tls)
         connection.transport = NativeTransport(connection.net, connection)
         self._connections[connection.key] = connection
-        connection.connection_made(connection.transport)
 
     def find(self, key: int) -> NativeConnection | None:
         """Return a connection by its key."""
@@ -308,6 +346,8 @@ class NativeConnections:
                 connection.take_frames(commands, (at_ms, waited_ms), why)
             elif what == "left":
                 self.resume(key, command_of(frames[0]))
+            elif what == "agreed":
+                self._agreed(connection)
             elif what == "drained":
                 connection.transport.drained()
             else:
@@ -315,9 +355,19 @@ class NativeConnections:
         # Leavers and questions without an answer change rows as well.
         self.refresh()
 
+    def _agreed(self, connection: NativeConnection) -> None:
+        waiting = self._handshakes.get(connection.key)
+        if waiting is not None and not waiting.done():
+            connection.connection_made(connection.transport)
+            waiting.set_result(None)
+
     def _lost(self, connection: NativeConnection, why: str = "") -> None:
         del self._connections[connection.key]
-        connection.ended(why)
+        waiting = self._handshakes.get(connection.key)
+        if waiting is not None and not waiting.done():
+            waiting.set_exception(HandshakeError(why or "the peer has gone"))
+        else:
+            connection.ended(why)
         connection.transport.lost()
 
 
@@ -334,9 +384,14 @@ class NativePort:
         """Whether connections are taken."""
         return self.connections.is_open
 
-    def adopt(
+    def takes(self, tls: RemotingTls | ssl.SSLContext | None) -> bool:
+        """Tell whether a connection over this TLS is taken: one of OpenSSL is the loop's."""
+        return self.is_open and not isinstance(tls, ssl.SSLContext)
+
+    async def adopt(
         self,
         own: socket.socket,
+        tls: RemotingTls | ssl.SSLContext | None,
         *,
         owner: ConnectionOwner[Connection],
         key: int,
@@ -345,7 +400,8 @@ class NativePort:
         config: ConnectionConfig,
         waits: KernelWaits | None = None,
     ) -> None:
-        """Serve a connected socket, which is empty afterwards."""
+        """Serve a connected socket, which is empty afterwards. Raises HandshakeError."""
+        assert not isinstance(tls, ssl.SSLContext), "`takes` has looked"
         connection = NativeConnection(
             owner=owner,
             key=key,
@@ -356,7 +412,7 @@ class NativePort:
             config=config,
             waits=waits,
         )
-        self.connections.adopt(own, connection, pulls=self._pulls)
+        await self.connections.adopt(own, connection, tls, pulls=self._pulls)
 
     def open(self, key: int, address: str) -> None:
         """Nothing: the thread knows it already."""

@@ -117,6 +117,34 @@ def test_sends_and_pulls_are_answered_by_threads(tmp_path: Path) -> None:
     play(tmp_path, tell, **THREADS)
 
 
+def test_sends_of_several_connections_share_an_append(tmp_path: Path) -> None:
+    def appends(it: Cluster) -> int:
+        stats = it.broker.store.native.stats()
+        return sum(count for name, count in stats.items() if name.startswith("puts_"))
+
+    async def tell(it: Cluster) -> None:
+        it.broker.metadata.topics.put(TopicConfig(name="orders", read_queues=4, write_queues=4))
+        await it.broker.metadata.topics.persist()
+        lines = [await Line.to(it) for _ in range(SENDERS)]
+        await fast(it, "sends", lambda: lines[0].ask(plain("orders", 0)))
+        async with asyncio.timeout(60):
+            while True:
+                before, sends = appends(it), counted(it, "sends")
+                asked = [line.ask(plain("orders", at, at % 4)) for at, line in enumerate(lines)]
+                answers = await asyncio.gather(*asked)
+                # Each gets its own answer, and none that of a neighbour.
+                ids = [ext(answer)["transactionId"] for answer in answers]
+                assert ids == [f"U{at}" for at in range(SENDERS)]
+                places = {(ext(one)["queueId"], ext(one)["queueOffset"]) for one in answers}
+                assert len(places) == SENDERS
+                if appends(it) - before < counted(it, "sends") - sends:
+                    break
+        for line in lines:
+            await line.close()
+
+    play(tmp_path, tell, ioThreads="1")
+
+
 def test_sync_flush_answers_come_after_the_flush(tmp_path: Path) -> None:
     async def tell(it: Cluster) -> None:
         it.broker.metadata.topics.put(TopicConfig(name="orders", read_queues=4, write_queues=4))

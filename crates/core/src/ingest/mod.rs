@@ -41,6 +41,7 @@ use pop::pops::Pop;
 use pop::Merge;
 pub use pulls::Left;
 use pulls::Pulls;
+pub use sends::{Read, Together};
 use sends::{Refused, Sends};
 pub use table::Shared;
 use table::{Flush, Table};
@@ -322,7 +323,6 @@ impl Ingest {
         if self.ledger.counters.sends == sends_before {
             return false;
         }
-        // Others may wait for a group: what is theirs may be synced together.
         let alone = self.shared.parked_beside(self.summed) == 0;
         let here = alone && table.state.flush == Flush::Here && self.waiting.is_alone(key);
         if here {

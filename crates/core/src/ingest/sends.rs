@@ -1,6 +1,8 @@
-//! The plain sends of one read: collected, appended with one write, answered.
+//! The plain sends of one read, or of several connections: collected, appended with one write,
+//! answered.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::answered::{Kind, Way};
 use super::books::Ledger;
@@ -9,9 +11,9 @@ use super::parked::{Needs, Parked, Sent, Waiting};
 use super::scan::{self, Half, Scanned};
 use super::send::{self, write_answer, Answer};
 use super::table::{State, Table};
-use super::Sink;
+use super::{next, Ingest, Sink};
 use crate::codec::batch;
-use crate::codec::command::{Header, FLAG_ONE_WAY};
+use crate::codec::command::{Header, FLAG_ONE_WAY, FLAG_RESPONSE};
 use crate::codec::frame::Frame;
 use crate::codec::record::NewRecord;
 use crate::commit_log::{Appended, Placed, Prepared};
@@ -22,6 +24,7 @@ const ROOM_MAX: usize = 1 << 20;
 
 /// A send that was taken and is not appended yet.
 struct Taken<'t, 'f> {
+    from: Source,
     frame: Frame<'f>,
     /// Request code.
     code: i32,
@@ -43,6 +46,8 @@ pub(super) struct Sends<'t, 'f> {
     from: Source,
     prepared: Prepared<'t>,
     taken: Vec<Taken<'t, 'f>>,
+    /// How many bytes of answers there are behind each of `taken`, once they are appended.
+    ends: Vec<usize>,
     unique_keys: String,
     properties: Vec<u8>,
     others: Vec<i64>,
@@ -62,6 +67,7 @@ impl<'t, 'f> Sends<'t, 'f> {
             from,
             prepared: Prepared::reusing(room),
             taken: Vec::new(),
+            ends: Vec::new(),
             unique_keys: String::new(),
             properties: Vec::new(),
             others: Vec::new(),
@@ -146,6 +152,7 @@ impl<'t, 'f> Sends<'t, 'f> {
         self.unique_keys
             .push_str(scanned.unique_key.unwrap_or_default());
         self.taken.push(Taken {
+            from: self.from,
             frame: *frame,
             code: header.code,
             topic: counted_as(state, topic, &scanned, half.map(|(_, waiting)| waiting))?,
@@ -243,10 +250,8 @@ impl<'t, 'f> Sends<'t, 'f> {
             None => &[],
         };
         let flushed = store.log().flushed();
-        let took = self.from.took();
-        let mut key_start = 0;
-        let mut left = placed;
-        let mut done = 0;
+        let now = Instant::now();
+        let (mut key_start, mut left, mut done) = (0, placed, 0);
         for send in &taken {
             // The records of a batch are there together or not at all.
             let Some((own, rest)) = left.split_at_checked(send.records) else {
@@ -271,22 +276,24 @@ impl<'t, 'f> Sends<'t, 'f> {
                 others: &self.others,
                 unique_key,
             };
+            let took = now.saturating_duration_since(send.from.began);
             let mut needs = Needs::default();
             if send.waits {
-                needs = Needs::of(&self.table.state, self.from.now_ms);
+                needs = Needs::of(&self.table.state, send.from.now_ms);
                 waiting.settle(&mut needs, end, flushed);
             }
             let answered = (!needs.waits()).then_some(took);
             count(ledger, send, own, answered);
             if needs.waits() {
                 let sent = Sent {
-                    key: self.from.key,
+                    key: send.from.key,
                     code: send.code,
                     topic: send.topic,
-                    at_ms: self.from.now_ms,
+                    at_ms: send.from.now_ms,
                 };
                 ledger.counters.parked += 1;
                 waiting.park(Parked::new(&sent, end, needs, &answer));
+                self.ends.push(replies.len());
                 continue;
             }
             let mut kind = Kind::plain(send.code, needs.code);
@@ -297,6 +304,7 @@ impl<'t, 'f> Sends<'t, 'f> {
                 let _ = write_answer(&self.table.state, &answer, needs.code, replies);
             }
             ledger.answered.add(kind, took);
+            self.ends.push(replies.len());
         }
         self.prepared = Prepared::reusing(prepared.into_bytes());
         let returned = taken.get(done..).unwrap_or_default();
@@ -362,5 +370,97 @@ fn count(ledger: &mut Ledger, send: &Taken<'_, '_>, own: &[Placed], took: Option
     put.bytes += own.iter().map(|place| place.size).sum::<u64>();
     if let Some(took) = took {
         put.sent(took);
+    }
+}
+
+/// What one connection has sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Read<'d> {
+    /// The connection.
+    pub key: u64,
+    /// All that was read of it.
+    pub data: &'d [u8],
+}
+
+/// What came of reads of several connections.
+#[derive(Debug, Default)]
+pub struct Together {
+    /// Answers, one connection's behind the other's.
+    pub replies: Vec<u8>,
+    /// Where the answers of each read end; `None`: it was not looked at and has to be fed.
+    pub ends: Vec<Option<usize>>,
+}
+
+impl Ingest {
+    /// Appends the sends of several connections with one write, as far as each of them has sent one
+    /// plain send and nothing else. The others are left as they are, and nothing of them is noted.
+    pub fn feed_together(&mut self, store: &Store, reads: &[Read<'_>], now_ms: i64) -> Together {
+        let shared = Arc::clone(&self.shared);
+        // Held until the answers are made: a change of the table waits for that.
+        let table = shared.read();
+        let mut out = Together {
+            replies: Vec::new(),
+            ends: vec![None; reads.len()],
+        };
+        let parked = self.waiting.len() + self.shared.parked_beside(self.summed);
+        let waits = Needs::of(&table.state, 0).waits();
+        if !table.is_on() || waits && parked + reads.len() > table.state.parked_max {
+            return out;
+        }
+        let mut sends: Option<Sends<'_, '_>> = None;
+        let mut taken = Vec::new();
+        for (index, read) in reads.iter().enumerate() {
+            let Some(from) = self.source_of_one(&table, read.key, now_ms) else {
+                continue;
+            };
+            let Ok(Some((frame, header))) = next(read.data, self.frame_size_max) else {
+                continue;
+            };
+            if frame.size != read.data.len() || header.flag & FLAG_RESPONSE != 0 {
+                continue;
+            }
+            let sends = sends
+                .get_or_insert_with(|| Sends::new(&table, from, std::mem::take(&mut self.room)));
+            sends.from = from;
+            let mut refused = Refused {
+                replies: &mut out.replies,
+                ledger: &mut self.ledger,
+            };
+            if sends.take(&frame, &header, parked, &mut refused) {
+                taken.push(index);
+            }
+        }
+        let Some(mut sends) = sends else { return out };
+        let before = self.ledger.counters.sends;
+        let (waiting, ledger) = (&mut self.waiting, &mut self.ledger);
+        // What the log does not take has no end: it is fed, and goes to the processors then.
+        sends.commit(store, waiting, ledger, &mut out.replies, &mut |_, _| {});
+        for (index, end) in taken.into_iter().zip(&sends.ends) {
+            if let Some(place) = out.ends.get_mut(index) {
+                *place = Some(*end);
+            }
+        }
+        self.room = sends.into_room();
+        if self.ledger.counters.sends > before {
+            store.want_flush();
+        }
+        self.sum_up();
+        out
+    }
+
+    /// Where the one frame of a connection comes from; `None` when it has to go its own way.
+    fn source_of_one(&self, table: &Table, key: u64, now_ms: i64) -> Option<Source> {
+        let connection = self.connections.get(&key)?;
+        let fits = connection.kept.is_empty() && !connection.passing;
+        (fits && table.trusts(connection.peer)).then(|| Source {
+            key,
+            peer: connection.peer,
+            pulls: connection.pulls,
+            passing: false,
+            busy: connection.busy,
+            patient: self.apart,
+            now_ms,
+            began: Instant::now(),
+        })
     }
 }

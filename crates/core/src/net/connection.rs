@@ -309,6 +309,24 @@ impl Connection {
         self.queue(rest);
     }
 
+    /// Writes answers of the ingest that are in one place, or queues what the socket does not take.
+    pub(super) fn answer_with(&mut self, bytes: &[u8]) {
+        let mut sent = 0;
+        if self.output.is_empty() && !self.muted && self.tls.is_none() {
+            // An error is met again by who writes the rest.
+            sent = socket::send(self.fd(), std::iter::once(bytes)).map_or(0, |(sent, _)| sent);
+        }
+        if let Some(rest) = bytes.get(sent..).filter(|rest| !rest.is_empty()) {
+            self.queue_own(rest.to_vec());
+        }
+    }
+
+    /// Whether what is read of it may be looked at together with that of others.
+    pub(super) fn may_share(&self) -> bool {
+        let read = self.watched.is_some_and(|watched| watched.read);
+        read && self.tls.is_none() && self.held == 0
+    }
+
     /// Queues frames that `unsent` counts already.
     pub(super) fn queue(&mut self, bytes: Vec<u8>) {
         if self.muted || self.tls.is_some() {

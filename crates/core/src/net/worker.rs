@@ -1,6 +1,7 @@
 //! The thread: waits for its connections, its inbox and the store, and serves them in turn.
 
 mod late;
+mod together;
 
 use std::collections::HashMap;
 use std::io;
@@ -95,6 +96,7 @@ impl Worker {
             if let Some(inbox) = self.lane.empty_inbox() {
                 self.obey(inbox);
             }
+            self.read_together(&mut found);
             for (key, ready) in &found {
                 if *key != WAKE {
                     self.happened(*key, *ready);

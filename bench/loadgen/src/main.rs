@@ -1,6 +1,7 @@
-//! Load on one broker over RocketMQ's remoting protocol, Kafka's or NATS's; prints one JSON line. See `options.rs`.
+//! Load on one broker over RocketMQ's remoting protocol or gRPC, Kafka's or NATS's; prints one JSON line. See `options.rs`.
 
 mod frames;
+mod grpc;
 mod kafka;
 mod measure;
 mod nats;
@@ -33,6 +34,9 @@ fn main() {
         ("rocketmq", "pull") => (pull::run, conns),
         ("rocketmq", "pop") => (pop::run, conns),
         ("rocketmq", "tail") => (pull::tail, options.number("groups", 1)),
+        ("grpc", "send") => (grpc::send, conns),
+        ("grpc", "receive") => (grpc::receive, conns),
+        ("grpc", "idle") => (grpc::idle, conns),
         ("kafka", "send") => (kafka::send, conns),
         ("kafka", "pull") => (kafka::pull, conns),
         ("nats", "create") => (nats::create, 1),

@@ -1,13 +1,16 @@
-//! The command line: `loadgen send|transactions|pull|pop|tail HOST:PORT TOPIC [--name value]...`
+//! The command line: `loadgen send|transactions|pull|pop|tail|receive|idle HOST:PORT TOPIC [--name value]...`
 
 use std::collections::HashMap;
 
 use crate::signer::Signer;
 
 pub const USAGE: &str = "\
-usage: loadgen send|transactions|pull|pop|tail HOST:PORT TOPIC [--name value]...
+usage: loadgen send|transactions|pull|pop|tail|receive|idle HOST:PORT TOPIC [--name value]...
   all:   --conns 1  --secs 10  --queues 4  --seed 1  --topics 1 (TOPIC, or TOPIC-0 .. TOPIC-n)
-         --wire rocketmq|kafka|nats (of Kafka's and NATS JetStream's only send and pull; nats create makes the stream)
+         --wire rocketmq|grpc|kafka|nats (of Kafka's and NATS JetStream's only send and pull; nats create makes the stream;
+         of gRPC send, and what follows)
+  receive: --group loadgen  --batch 32  --broker broker-a (over gRPC, each batch acknowledged by one call)
+  idle:  --streams 1 (telemetry streams over gRPC a connection thread, each on a connection of its own)
          --access-key KEY --secret-key KEY (sign every request)  --tls 0|1 (takes any certificate)
   send:  --depth 1 (frames in flight a connection)  --window 0|1 (1: refill one by one)
          --rate 0 (messages a second over all connections; 0: as fast as answers come)
@@ -15,6 +18,7 @@ usage: loadgen send|transactions|pull|pop|tail HOST:PORT TOPIC [--name value]...
          --tags 0 (n: tags Tag0 .. Tag(n-1) in turn, and the property `part` with the number)
          --delay 0 (level)  --batched 0|1 (all that is in flight in one request)
          --timer-within 0 (timer messages, due spread over so many ms)  --timer-from (Unix ms of the first; now)
+         --bname NAME (of the broker, for a proxy)
          --messages 0 (end after so many single messages, or --secs)
   transactions: as send, with the first half and the end of each
   pull:  --batch 32 (reads a queue from its start, round and round)

@@ -128,12 +128,15 @@ impl<'a> Frames<'a> {
         for extra in 3..options.number("properties", 3) {
             properties.push_str(&format!("\u{2}property{extra}\u{1}value-{number}"));
         }
+        let broker = options.text("bname", "");
         let fields = [
             ("a", "loadgen"), ("b", &topic), ("c", "TBW102"), ("d", "4"), ("e", &queue), ("f", if self.is_half { "4" } else { "0" }),
-            ("g", &born), ("h", "0"), ("i", &properties), ("j", "0"), ("k", "false"), ("m", "false"),
+            ("g", &born), ("h", "0"), ("i", &properties), ("j", "0"), ("k", "false"), ("m", "false"), ("n", &broker),
         ];
+        // Only proxies are told the broker's name.
+        let fields = if broker.is_empty() { &fields[..fields.len() - 1] } else { &fields[..] };
         let body = &self.bodies[number as usize % self.bodies.len()];
-        push(out, options, 310, (number & 0x7FFF_FFFF) as u32, &fields, body);
+        push(out, options, 310, (number & 0x7FFF_FFFF) as u32, fields, body);
     }
 }
 

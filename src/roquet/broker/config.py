@@ -230,8 +230,8 @@ class ListenConfig:
     io_threads: int = setting(
         "ioThreads",
         0,
-        "Threads of compiled code that serve the connections and answer plain sends and pulls beside"
-        " Python; 0: Python's loop serves them. An experiment, on Linux.",
+        "Threads of compiled code that serve the connections and answer plain sends and pulls"
+        " beside Python; 0: Python's loop serves them. An experiment, on Linux.",
         low=0,
         high=64,
     )

@@ -6,11 +6,11 @@ show (220, 221), a reply to a request (326), what a consumer runs (307), consume
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused, RoquetError
 from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.headers.relayed import HEADERS, relayed, relayed_answer
 from roquet.proxy.remoting.limits import BACK_CALLS_MAX, BACK_S
 from roquet.remoting.router import Route
 
@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     from roquet.proxy.remoting.sessions import Session
     from roquet.remoting.router import Request
 
-
-CODES = (
-    RequestCode.CHECK_TRANSACTION_STATE,
-    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-    RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
-    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
-    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
-    RequestCode.GET_CONSUMER_RUNNING_INFO,
-    RequestCode.CONSUME_MESSAGE_DIRECTLY,
-)
 _LANE = "requests of brokers"
 
 
@@ -43,7 +33,7 @@ class BrokerRequests:
 
     def routes(self) -> list[Route]:
         """Return the rows of the request table."""
-        return [Route(CODES, self.forward, _LANE)]
+        return [Route(tuple(map(RequestCode, HEADERS)), self.forward, _LANE)]
 
     async def forward(self, request: Request) -> Command | None:
         """Pass a request on, and the client's answer back.
@@ -63,7 +53,7 @@ class BrokerRequests:
             raise Refused(ResponseCode.SYSTEM_BUSY, text)
         session.back_calls += 1
         try:
-            return await session.peer.call(command, BACK_S)
+            return relayed_answer(await session.peer.call(command, BACK_S))
         except RoquetError as error:
             text = f"client {session.peer.address} of the proxy: {error}"
             raise Refused(ResponseCode.SYSTEM_ERROR, text) from error
@@ -72,8 +62,8 @@ class BrokerRequests:
 
 
 def _with_broker(command: Command, broker: str) -> Command:
-    """Return a check with the name of its broker, by which its answer finds the way back."""
-    ext = command.ext
-    if command.code == RequestCode.CHECK_TRANSACTION_STATE and "bname" not in (ext or {}):
-        ext = {**(ext or {}), "bname": broker}
-    return dataclasses.replace(command, ext=ext)
+    """Return what the client gets; a check names its broker: its answer finds the way back."""
+    is_check = command.code == RequestCode.CHECK_TRANSACTION_STATE
+    if is_check and "bname" not in (command.ext or {}):
+        return relayed(command, bname=broker)
+    return relayed(command)

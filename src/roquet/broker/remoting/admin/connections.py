@@ -1,7 +1,8 @@
 """Clients: who is connected (203, 204, 328, 345), and questions passed on to them (307, 309, 223).
 
-A question goes to the client over the connection of its heartbeats; the client's answer comes back
-as it is. Next: broker/services/admin/connections.py, which has the rules.
+A question goes to the client over the connection of its heartbeats, with the fields of its header
+and no others: protocol/headers/relayed.py says why. Its answer comes back as it is. Next:
+broker/services/admin/connections.py, which has the rules.
 """
 
 from __future__ import annotations
@@ -96,9 +97,8 @@ class ConnectionAdapter:
         header = GetConsumerRunningInfoRequest.decode(request.command.ext)
         group, caller = header.consumer_group, self._callers.of(request)
         client = self._connections.member(group, header.client_id, caller)
-        asked = request.command
-        question = Command(asked.code, asked.ext, asked.body, language="JAVA")
-        return await self._pass_on(asked, client, group, question)
+        question = Command(request.command.code, header.encode(), language="JAVA")
+        return await self._pass_on(request.command, client, group, question)
 
     async def consume_directly(self, request: Request) -> Command:
         """Have one consumer process one stored message now, and return how that went."""
@@ -110,7 +110,7 @@ class ConnectionAdapter:
             message_id=header.msg_id or "",
         )
         found = await self._connections.direct(wanted, self._callers.of(request))
-        ext = dict(request.command.ext or {})
+        ext = header.encode()
         ext["brokerName"] = self._broker_name
         if found.topic_sys_flag is not None:
             ext["topicSysFlag"] = str(found.topic_sys_flag)
@@ -142,7 +142,7 @@ class ConnectionAdapter:
     async def _pass_on(
         self, asked: Command, client: Client, group: str, question: Command
     ) -> Command:
-        """Ask the client and return its answer as it is."""
+        """Ask the client and return its answer: such answers have no fields."""
         who = f"consumer <{group}> <{client.client_id}>"
         try:
             answer = await client.peer.call(question, ASK_S)
@@ -150,4 +150,4 @@ class ConnectionAdapter:
             raise Refusal(Reason.CLIENT_TIMEOUT, f"{who} Timeout: {error}") from error
         except Unreachable as error:
             raise Refusal(Reason.FAILED, f"invoke {who} Exception: {error}") from error
-        return reply_to(asked, answer.code, remark=answer.remark, ext=answer.ext, body=answer.body)
+        return reply_to(asked, answer.code, remark=answer.remark, body=answer.body)

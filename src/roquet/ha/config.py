@@ -10,6 +10,7 @@ from roquet._native import PairTls
 from roquet.base.config import how_to_set, setting
 from roquet.base.errors import UsageError
 from roquet.ha.feed import CopierConfig, FeedConfig
+from roquet.ha.strangers import networks_fault
 from roquet.protocol.hosts import split_addresses
 from roquet.remoting.tls import FILE_SIZE_MAX, Certificates
 
@@ -108,6 +109,17 @@ class HaConfig:
         secret=True,
         check=_secret_fault,
     )
+    slave_addresses: str = setting(
+        "haSlaveAddresses",
+        "",
+        "Addresses and networks of slaves, with commas; no other host may connect. Empty: all may.",
+        check=networks_fault,
+    )
+    open_with_accounts: bool = setting(
+        "haOpenWithAccessControl",
+        False,
+        "Whether every host may copy the log although requests need an account.",
+    )
     tls: bool = setting("haTlsEnable", False, "Whether the log is copied over TLS.")
     tls_cert: str | None = setting("haTlsCertFile", None, "Certificate chain shown, PEM.")
     tls_key: str | None = setting("haTlsKeyFile", None, "Its private key, PEM.")
@@ -120,6 +132,12 @@ class HaConfig:
         """The address to copy from when it is not to be learnt."""
         address = self.master_address
         return address if address and len(address) >= ADDRESS_MIN else None
+
+    @property
+    def knows_slaves(self) -> bool:
+        """Whether a master can tell its slaves from strangers."""
+        shows_certificate = self.tls and bool(self.tls_trust)
+        return bool(self.secret or self.slave_addresses.strip(" ,")) or shows_certificate
 
     def feed(self, file_bytes: int) -> FeedConfig:
         """Return how a master feeds its slaves."""

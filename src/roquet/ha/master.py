@@ -20,6 +20,7 @@ from roquet.ha.feed import start_of
 from roquet.ha.frames import REPORT, PeerFault
 from roquet.ha.places import Places
 from roquet.ha.secret import MasterGate
+from roquet.ha.strangers import is_listed
 from roquet.ha.tail import Arrival, Tail, Verdict, encode_verdict, is_same
 from roquet.ha.threads import LogThread, take_socket
 from roquet.service.http.listening import port_of
@@ -58,6 +59,8 @@ class Entrance:
     """What a slave must show, and how the master speaks."""
 
     secret: str | None = None
+    addresses: str = ""
+    """Of hosts that may connect, with commas; empty: all may."""
     tls: Certificates[PairTls] | None = None
 
 
@@ -191,6 +194,11 @@ class SlaveLink(asyncio.Protocol):
         self._address = f"{peer[0]}:{peer[1]}"
         self._host = self._slave = str(peer[0])
         master = self._master
+        if not is_listed(self._host, master.entrance.addresses):
+            text = f"{self._address} is no slave: haSlaveAddresses does not name it"
+            master.rated.warning(("unlisted", self._host), text)
+            transport.abort()
+            return
         if not master.knocked(self, self._host):
             transport.abort()
             return

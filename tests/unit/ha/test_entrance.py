@@ -15,6 +15,7 @@ from roquet.base.errors import UsageError
 from roquet.base.overriding import override
 from roquet.ha.frames import PeerFault
 from roquet.ha.secret import MasterGate, SlaveGate
+from roquet.ha.strangers import is_listed
 from roquet.protocol.codes import ResponseCode
 from roquet.testing.cluster import broker_config
 from roquet.testing.pair import over_tls
@@ -270,3 +271,105 @@ def test_tls_without_files_is_said(tmp_path: Path) -> None:
     config = broker_config(tmp_path, haTlsEnable="true", haTlsCertFile=str(tmp_path / "none"))
     with pytest.raises(UsageError, match="cannot be used"):
         config.ha.server_tls(SystemClock())
+
+
+ANYWHERE = {"bindAddress": "0.0.0.0", "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1"}
+
+
+def with_accounts(folder: Path) -> dict[str, str]:
+    """Return what has requests need an account."""
+    file = folder / "plain_acl.yml"
+    file.write_text(
+        "accounts:\n- {accessKey: operator, secretKey: secret-of-operator, admin: true}\n"
+    )
+    return {"aclEnable": "true", "rocketmq.acl.plain.file": str(file)}
+
+
+@pytest.mark.parametrize(
+    ("more", "is_open", "said"),
+    [
+        ({}, False, "haSharedSecret on both sides, or haSlaveAddresses"),
+        ({"haOpenWithAccessControl": "true"}, True, "gives the whole log to every host"),
+        ({"haSharedSecret": SECRET}, True, ""),
+        ({"haSlaveAddresses": "127.0.0.1, 10.0.0.0/8"}, True, ""),
+    ],
+)
+def test_with_accounts_the_port_for_slaves_is_open_only_to_known_ones(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    more: dict[str, str],
+    is_open: bool,
+    said: str,
+) -> None:
+    async def run() -> None:
+        async with pair_world(tmp_path) as world:
+            accounts = with_accounts(tmp_path)
+            async with world.master(**ANYWHERE, **accounts, **more) as master:
+                lines = [it.message for it in caplog.records if "the port for slaves" in it.message]
+                assert (len(lines), said in "".join(lines)) == (int(bool(said)), True)
+                if is_open:
+                    _, writer = await connect(master)
+                    writer.close()
+                else:
+                    assert master.pair.master._server is None
+
+    asyncio.run(run())
+
+
+def test_without_accounts_a_port_that_others_reach_is_open_and_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with (
+            pair_world(tmp_path) as world,
+            world.master(brokerRole="SYNC_MASTER", slaveTimeout="60000", **ANYWHERE) as master,
+            world.slave(of=master),
+        ):
+            await until(lambda: not master.state.lacks_slave, "the slave follows")
+            assert (await world.send(master)).code == ResponseCode.SUCCESS
+
+    asyncio.run(run())
+    warned = [it for it in caplog.records if "gives the whole log" in it.message]
+    assert [it.levelname for it in warned] == ["WARNING"]
+
+
+def test_a_host_that_is_not_listed_gets_nothing_and_counts_for_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stranger who says what it has copied is no replica."""
+
+    async def run() -> None:
+        listed = {"brokerRole": "SYNC_MASTER", "haSlaveAddresses": "10.1.2.3,fd00::/8"}
+        async with pair_world(tmp_path) as world, world.master(**listed) as master:
+            await world.send(master)
+            reader, writer = await connect(master)
+            writer.write(bytes(8))
+            assert await reader.read() == b"", "not a byte of the log"
+            writer.close()
+            assert (await world.send(master)).code == ResponseCode.SLAVE_NOT_AVAILABLE
+            assert master.pair.replicas.by_slave() == {}
+
+    asyncio.run(run())
+    assert "haSlaveAddresses does not name it" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("host", "text", "listed"),
+    [
+        ("10.0.0.9", "", True),
+        ("10.0.0.9", "10.0.0.9", True),
+        ("10.0.0.9", "10.0.0.0/28, fd00::/8", True),
+        ("::ffff:10.0.0.9", "10.0.0.0/28", True),
+        ("fd00::1", "10.0.0.0/28, fd00::/8", True),
+        ("10.0.0.16", "10.0.0.0/28", False),
+        ("?", "10.0.0.0/28", False),
+    ],
+)
+def test_a_list_of_slaves_names_addresses_and_networks(host: str, text: str, listed: bool) -> None:
+    assert is_listed(host, text) is listed
+
+
+@pytest.mark.parametrize("text", ["host.name", "10.0.0.1/8", "10.0.0.1;10.0.0.2", "1.2.3.4," * 257])
+def test_a_list_of_slaves_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError, match="must be IP addresses and networks"):
+        broker_config(tmp_path, haSlaveAddresses=text)

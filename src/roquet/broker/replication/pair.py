@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from roquet.ha.strangers import Opening
 from roquet.service.lifecycle import Timer
 from roquet.store.marks import diverged
 
@@ -42,11 +43,13 @@ class MasterSide:
         port: int | None,
         replicated: Callable[[int], None],
         lapsed: Callable[[int], None],
+        opening: Opening | None = None,
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
         """`port` None means the one above the main port; `replicated` hears of the watermark.
 
         `prepare` is called before the port opens: what only a master needs is read there.
+        `opening` says whether it may open at all; None: it may.
 
         `lapsed` hears of an offset up to which no copy can be proven any more.
         """
@@ -58,6 +61,7 @@ class MasterSide:
         self._replicated = replicated
         self._told = 0
         self._prepare = prepare
+        self._opening = opening or Opening(True, None)
         self._bound: int | None = None
         self._listening = False
         self.timers = (
@@ -68,12 +72,15 @@ class MasterSide:
         master.replicas.on_lapse(lapsed)
 
     async def start(self) -> None:
-        """Open the port. Raises UsageError when it cannot be had."""
+        """Open the port, if it may be open. Raises UsageError when it cannot be had."""
         self._prepare()
         port = self._identity.port + 1 if self._port is None else self._port
         # Slaves find it where it was before.
         port = port or self._bound or 0
-        self._bound = self._identity.ha_port = await self._master.listen(self._host, port)
+        if self._opening.warning is not None:
+            log.warning("%s:%d: %s", self._host, port, self._opening.warning)
+        if self._opening.is_allowed:
+            self._bound = self._identity.ha_port = await self._master.listen(self._host, port)
         self._listening = True
         self._look()
 

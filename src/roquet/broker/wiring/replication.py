@@ -16,6 +16,7 @@ from roquet.ha.log import StoreLog
 from roquet.ha.master import Entrance, HaMaster
 from roquet.ha.replicas import ReplicaConfig, Replicas
 from roquet.ha.slave import HaSlave
+from roquet.ha.strangers import opening
 from roquet.service.duties import Duty
 from roquet.service.lifecycle import Part
 from roquet.store.housekeeping.lost_ends import LostEnds
@@ -104,7 +105,8 @@ def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
     config, rules = base.config, base.config.ha
     is_slave = config.identity.is_slave
     log = StoreLog(base.store, config.store)
-    entrance = Entrance(rules.secret, None if is_slave else rules.server_tls(base.clock))
+    tls = None if is_slave else rules.server_tls(base.clock)
+    entrance = Entrance(rules.secret, rules.slave_addresses, tls)
     feed = rules.feed(config.store.commit_log_file_bytes)
     master = HaMaster(log, replicas, feed, entrance=entrance, clock=base.clock)
     copied = CopiedStore(config.store.folder, base.state, base.clock)
@@ -116,18 +118,7 @@ def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
         tls=rules.client_tls(base.clock) if is_slave else None,
         judged=copied.judged,
     )
-    server = config.server
-    above = None if server.port else 0
-    master_side = MasterSide(
-        master,
-        base.identity,
-        base.state,
-        host=server.bind_address or "127.0.0.1",
-        port=server.ha_port or above,
-        replicated=path.set_replicated,
-        lapsed=path.lapse,
-        prepare=lambda: _read_server_tls(base, master),
-    )
+    master_side = _make_master_side(base, master, path)
     client = make_client(base)
     folder = config.store.config_folder
     log_topics = LogTopics(base.metadata.topics, base.store, base.state, folder)
@@ -180,6 +171,28 @@ def _make_lost_ends(base: Base, log_topics: LogTopics) -> LostEnds:
         counts=True,
     )
     return ends
+
+
+def _make_master_side(base: Base, master: HaMaster, path: FastPath) -> MasterSide:
+    server, rules = base.config.server, base.config.ha
+    above = None if server.port else 0
+    host = server.bind_address or "127.0.0.1"
+    return MasterSide(
+        master,
+        base.identity,
+        base.state,
+        host=host,
+        port=server.ha_port or above,
+        replicated=path.set_replicated,
+        lapsed=path.lapse,
+        opening=opening(
+            host,
+            has_accounts=base.guard is not None,
+            knows_slaves=rules.knows_slaves,
+            is_wanted=rules.open_with_accounts,
+        ),
+        prepare=lambda: _read_server_tls(base, master),
+    )
 
 
 def _watch(base: Base, master: HaMaster) -> None:

@@ -70,9 +70,8 @@ def broker_needs(cluster_name: str) -> Needs:
         reader = _BY_CODE.get(code)
         if reader is not None:
             return reader(command, command.ext or {})
-        if code in by_account.OWN_RULES:
-            return [of_account(it) for it in by_account.broker_needs(command) or ()]
-        return None
+        found = by_account.broker_needs(command) if code in by_account.OWN_RULES else None
+        return None if found is None else [of_account(it) for it in found]
 
     return needs
 
@@ -213,13 +212,9 @@ _LOOKS = frozenset(
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
         RequestCode.GET_BROKER_CONFIG,
         RequestCode.GET_BROKER_RUNTIME_INFO,
-        RequestCode.GET_ALL_CONSUMER_OFFSET,
         RequestCode.GET_ALL_DELAY_OFFSET,
         RequestCode.GET_TIMER_CHECK_POINT,
-        RequestCode.GET_TIMER_METRICS,
         RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
-        RequestCode.QUERY_ASSIGNMENT,
-        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
         RequestCode.GET_BROKER_HA_STATUS,
         RequestCode.GET_BROKER_EPOCH_CACHE,
     }
@@ -228,6 +223,9 @@ _LOOKS = frozenset(
 
 _CLUSTER_GET = frozenset(
     {
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+        RequestCode.GET_TIMER_METRICS,
         RequestCode.GET_PRODUCER_CONNECTION_LIST,
         RequestCode.VIEW_BROKER_STATS_DATA,
         RequestCode.GET_BROKER_CONSUME_STATS,

@@ -444,6 +444,7 @@ def make_assignments(base: Base, client: Client) -> AssignmentAdapter:
         tables.modes,
         tables=(tables.topics, tables.groups),
         identity=base.identity,
+        access=base.access,
         rules=base.config.assignments,
     )
 

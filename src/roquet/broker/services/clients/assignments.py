@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Protocol
 
+from roquet.acl import needs
 from roquet.base.config import setting
 from roquet.base.errors import TableFull
 from roquet.broker.api.assignments import AssignmentResult
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from roquet.broker.api.assignments import AssignmentRequest
     from roquet.broker.api.caller import Caller
     from roquet.broker.clients.registry import Registry
+    from roquet.broker.services.access import Access
     from roquet.broker.state import Identity
     from roquet.protocol.bodies.assignments import RequestModeTable
     from roquet.store.tables.groups import GroupTable
@@ -83,9 +85,11 @@ class Assignments:
         *,
         tables: tuple[TopicTable, GroupTable],
         identity: Identity,
+        access: Access,
         rules: AssignmentConfig,
     ) -> None:
         self.rules = rules
+        self._access = access
         self._queues = queues
         self._registry = registry
         self._modes = modes
@@ -94,9 +98,10 @@ class Assignments:
 
     async def of(self, request: AssignmentRequest, caller: Caller) -> AssignmentResult:
         """Return the queues of a member. Raises Refusal."""
-        del caller
         if not request.topic or not request.group:
             raise Refusal(Reason.INVALID_ARGUMENT, "topic and consumerGroup are needed")
+        asked = (*needs.know(request.topic), needs.group(request.group))
+        self._access.require(caller, asked)
         set_mode = self._modes.get(request.topic, request.group) or self._default(request)
         queues = await self._share(request, set_mode)
         return AssignmentResult(queues=queues, mode=set_mode.mode)

@@ -1,10 +1,11 @@
 """What each request needs: which permission on which topics and groups, or an administrator.
 
-The table follows RocketMQ 4.9 where that checks anything. It is stricter in three places: what is
-not listed needs an administrator (4.9 lets any account make accounts, codes 50 and 53), requests
-that 4.9 forgot (batches, offsets, queue locks, producer groups) are checked as well, and where a
-header does not say which topic it is about (a place in the log, the end of a transaction, a body)
-the processor asks `acl.rights` once it has read the message or the body.
+The table follows RocketMQ 4.9 where that checks anything. It is stricter in four places: rights
+belong to data, whichever code asks for it, so that questions of operators need those of what they
+are about; what is not listed needs an administrator (4.9 lets any account make accounts, codes 50
+and 53); requests that 4.9 forgot (batches, offsets, queue locks, producer groups) are checked as
+well; and where a header does not say which topic it is about (a place in the log, the end of a
+transaction, a body) the processor asks `acl.rights` once it has read the message or the body.
 """
 
 from __future__ import annotations
@@ -60,6 +61,11 @@ def group(name: str) -> Need:
 def producer(name: str) -> Need:
     """Return a need of a producer group: what joins it is asked about its half messages."""
     return Need(is_group=True, name=name, perm=Perm.PUB)
+
+
+def shown_producer(name: str) -> Need:
+    """Return what being shown a producer group needs: any right on the name, which is data."""
+    return Need(is_group=True, name=name, perm=Perm.BOTH)
 
 
 def publish(name: str) -> list[Need]:
@@ -165,6 +171,64 @@ def _member(_: Command, ext: _Ext) -> list[Need]:
     return [group(name)] if name else []
 
 
+def _members(_: Command, ext: _Ext) -> list[Need]:
+    return [group(ext.get("consumerGroup", ""))]
+
+
+def _producers(_: Command, ext: _Ext) -> list[Need]:
+    return [shown_producer(ext.get("producerGroup", ""))]
+
+
+def _group(_: Command, ext: _Ext) -> list[Need]:
+    return [group(ext.get("group", ""))]
+
+
+def _know_group(_: Command, ext: _Ext) -> list[Need]:
+    return [*know(ext.get("topic", "")), group(ext.get("group", ""))]
+
+
+def named_topics(ext: Mapping[str, str]) -> list[str] | None:
+    """Return the topics that a question for a group's progress names, none for all that it reads.
+
+    None: there are too many for anybody but an administrator.
+    """
+    name = ext.get("topic", "")
+    names = [name] if name.strip() else [it for it in ext.get("topicList", "").split(";") if it]
+    return names if len(names) <= TOPICS_AT_ONCE else None
+
+
+def _progress(_: Command, ext: _Ext) -> list[Need] | None:
+    topics = named_topics(ext)
+    if topics is None:
+        return None
+    found = [topic(name, Perm.BOTH | Perm.GET) for name in topics]
+    return [group(ext.get("consumerGroup", "")), *found]
+
+
+def compared_groups(ext: Mapping[str, str]) -> list[str] | None:
+    """Return the groups that a question for corrections names; None: too many."""
+    names = [ext.get("compareGroup", ""), *ext.get("filterGroups", "").split(",")]
+    found = list(dict.fromkeys(name for name in names if name.strip()))
+    return found if len(found) <= TOPICS_AT_ONCE else None
+
+
+def _corrections(_: Command, ext: _Ext) -> list[Need] | None:
+    groups = compared_groups(ext)
+    if groups is None:
+        return None
+    return [*know(ext.get("topic", "")), *(group(name) for name in groups or [""])]
+
+
+def _rates(_: Command, ext: _Ext) -> list[Need] | None:
+    # `topic`, `queue@topic`, `topic@group` or `queue@topic@group`: no legal name has an `@`.
+    name, key = ext.get("statsName", ""), ext.get("statsKey", "").split("@")
+    if name.startswith("TOPIC_PUT_"):
+        return know(key[-1])
+    if name.startswith(("GROUP_GET_", "SNDBCK_PUT_")) and len(key) >= 2:
+        return [*know(key[-2]), group(key[-1])]
+    return None
+
+
 def _send_back(_: Command, ext: _Ext) -> list[Need]:
     return [group(ext.get("group", ""))]
 
@@ -227,7 +291,7 @@ def lock_needs(asked: LockRequest) -> Iterator[list[Need]]:
         yield [topic(name, Perm.SUB) for name in topics[at : at + TOPICS_AT_ONCE]]
 
 
-_BY_CODE: dict[int, Callable[[Command, _Ext], list[Need]]] = {
+_BY_CODE: dict[int, Callable[[Command, _Ext], list[Need] | None]] = {
     RequestCode.SEND_MESSAGE: _publish,
     RequestCode.SEND_MESSAGE_V2: _publish_short,
     RequestCode.SEND_BATCH_MESSAGE: _publish_short,
@@ -271,6 +335,20 @@ _BY_CODE: dict[int, Callable[[Command, _Ext], list[Need]]] = {
     RequestCode.LOCK_BATCH_MQ: _by_body,
     RequestCode.UNLOCK_BATCH_MQ: _by_body,
     RequestCode.QUERY_ASSIGNMENT: _by_body,
+    RequestCode.GET_TOPIC_STATS_INFO: _know_topic,
+    RequestCode.GET_TOPIC_CONFIG: _know_topic,
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: _know_topic,
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: _members,
+    RequestCode.GET_CONSUMER_RUNNING_INFO: _members,
+    RequestCode.GET_PRODUCER_CONNECTION_LIST: _producers,
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: _group,
+    RequestCode.QUERY_TOPICS_BY_CONSUMER: _group,
+    RequestCode.GET_CONSUME_STATS: _progress,
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _know_group,
+    RequestCode.QUERY_CONSUME_TIME_SPAN: _know_group,
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: _know_group,
+    RequestCode.QUERY_CORRECTION_OFFSET: _corrections,
+    RequestCode.VIEW_BROKER_STATS_DATA: _rates,
 }
 
 OWN_RULES = frozenset(_BY_CODE)
@@ -284,31 +362,15 @@ _ANY_ACCOUNT = frozenset(
         RequestCode.GET_ALL_DELAY_OFFSET,
         RequestCode.GET_TIMER_CHECK_POINT,
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-        RequestCode.GET_TOPIC_STATS_INFO,
-        RequestCode.GET_CONSUMER_CONNECTION_LIST,
-        RequestCode.GET_PRODUCER_CONNECTION_LIST,
-        RequestCode.GET_CONSUME_STATS,
-        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
-        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
-        RequestCode.QUERY_CONSUME_TIME_SPAN,
         RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
-        RequestCode.GET_CONSUMER_RUNNING_INFO,
-        RequestCode.QUERY_CORRECTION_OFFSET,
-        RequestCode.VIEW_BROKER_STATS_DATA,
-        RequestCode.GET_BROKER_CONSUME_STATS,
-        RequestCode.GET_ALL_PRODUCER_INFO,
-        RequestCode.QUERY_TOPICS_BY_CONSUMER,
-        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
-        RequestCode.GET_TOPIC_CONFIG,
-        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
         RequestCode.GET_BROKER_HA_STATUS,
         RequestCode.GET_BROKER_EPOCH_CACHE,
     }
 )
-"""Looking, changing nothing, and none of it secret.
+"""Looking, changing nothing, and none of it about what somebody's messages or groups do.
 
-What is about the offsets, modes and timers of all (43, 61, 402) is an administrator's, since an
-answer that leaves some out would look whole to the slave that gets it.
+What is about all topics or groups at once (43, 61, 317, 328, 402) is an administrator's, since an
+answer that leaves some out would look whole to the slave or the operator that gets it.
 """
 
 _ANY_ACCOUNT_OF_NAME_SERVER = frozenset(

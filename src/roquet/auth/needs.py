@@ -146,19 +146,20 @@ def _put_group(command: Command, _: _Ext) -> list[Need] | None:
     return [need(group(name), Action.CREATE, Action.UPDATE)]
 
 
-def _stats(_: Command, ext: _Ext) -> list[Need]:
+def _stats(_: Command, ext: _Ext) -> list[Need] | None:
+    topics = by_account.named_topics(ext)
+    if topics is None:
+        return None
     found = [need(group(ext.get("consumerGroup", "")), Action.GET)]
-    name = ext.get("topic", "")
     # Without a topic it is about all that the group reads.
-    return [*found, need(topic(name), Action.GET)] if name.strip() else found
+    return [*found, *(need(topic(name), Action.GET) for name in dict.fromkeys(topics))]
 
 
 def _corrections(_: Command, ext: _Ext) -> list[Need] | None:
-    groups = [name for name in ext.get("filterGroups", "").split(",") if name.strip()]
-    if len(groups) > by_account.TOPICS_AT_ONCE:
+    groups = by_account.compared_groups(ext)
+    if groups is None:
         return None
-    names = dict.fromkeys([*groups, ext.get("compareGroup", "")])
-    found = [need(group(name), Action.GET) for name in names if name]
+    found = [need(group(name), Action.GET) for name in groups]
     return [*found, need(topic(ext.get("topic", "")), Action.GET)]
 
 

@@ -284,7 +284,7 @@ PULL = {"topic": "t", "consumerGroup": "g"}
         (35, {"producerGroup": "g"}, b"", []),
         (38, {"consumerGroup": "g"}, b"", [group("g")]),
         (26, {}, b"", []),
-        (202, {}, b"", []),
+        (202, PULL, b"", [ANY_T]),
         (33, {}, b"", []),
         (50, {}, b"", None),
         (54, {}, b"", None),

@@ -6,13 +6,15 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from broker_harness import dispatched, play
-from pop_harness import GROUP, TOPIC, invisible_command, pop, pop_command
+from pop_harness import GROUP, TOPIC, ack_command, invisible_command, pop, pop_command, popped
+from roquet.acl.credentials import Credentials
 from roquet.model.topic import TopicConfig
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.protocol.pop.topics import is_for_group, pop_retry_topic
 from roquet.store.records import read_records
+from roquet.testing.cluster import send_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +27,9 @@ RETRY = pop_retry_topic(NAMESAKE, GROUP, v2=False)
 
 
 COUNT = 5
+NO_MESSAGE = 208
+ADMIN = Credentials("operator", "secret-of-operator")
+READER = Credentials("reader-one", "secret-of-reader")
 FAST = {"timerPrecisionMs": "100", "reviveInterval": "100", "mappedFileSizeTimerLog": "65536"}
 
 
@@ -92,3 +97,40 @@ def test_forged_handle_copies_no_message_of_another_group(tmp_path: Path) -> Non
         assert it.broker.store.max_offset(RETRY, 0) == COUNT + 1
 
     play(tmp_path, tell, **FAST)
+
+
+def test_account_learns_nothing_of_another_group_by_forged_handles(tmp_path: Path) -> None:
+    file = tmp_path / "plain_acl.yml"
+    file.write_text(
+        "accounts:\n"
+        f"- {{accessKey: operator, secretKey: {ADMIN.secret_key}, admin: true}}\n"
+        f"- {{accessKey: reader-one, secretKey: {READER.secret_key},"
+        f" topicPerms: [{NAMESAKE}=SUB], groupPerms: [{GROUP}=SUB]}}\n"
+    )
+
+    async def tell(it: Cluster) -> None:
+        for name in (NAMESAKE, RETRY):
+            it.broker.metadata.topics.put(TopicConfig(name=name, read_queues=1, write_queues=1))
+        for owner in (GROUP + "_eu", GROUP, GROUP + "_eu"):
+            marked = props.write({props.ORIGIN_GROUP: owner})
+            sent = ADMIN.sign(send_command(RETRY, owner.encode(), 0, marked))
+            assert (await it.call(sent)).code == 0
+        await dispatched(it)
+        got = popped(await it.call(READER.sign(pop_command(NAMESAKE))))
+        assert got.bodies == [GROUP.encode()]
+        mine = got.handles[0]
+        said: list[tuple[int, str]] = []
+        # What is another group's is answered as what is not there, without a bound of the queue.
+        for offset in (0, 2, 3, 77):
+            forged = mine._replace(start_offset=offset, queue_offset=offset)
+            command = invisible_command(forged, RETRY, invisibleTime="1000")
+            answer = await it.call(READER.sign(command))
+            said.append((answer.code, (answer.remark or "").removesuffix(str(offset))))
+        assert said == [(NO_MESSAGE, f"queue 0 of {RETRY} has no offset ")] * 4
+        forged = mine._replace(start_offset=77, queue_offset=77)
+        answer = await it.call(READER.sign(ack_command(forged, RETRY)))
+        assert (answer.code, "store:" in (answer.remark or "")) == (NO_MESSAGE, False)
+        command = invisible_command(mine, RETRY, invisibleTime="1000")
+        assert (await it.call(READER.sign(command))).code == 0
+
+    play(tmp_path, tell, **{"aclEnable": "true", "rocketmq.acl.plain.file": str(file)})

@@ -75,6 +75,11 @@ def is_for_group(topic: str, group: str, properties: Mapping[str, str]) -> bool:
     return not is_sent_back or topic == names.retry_topic(group)
 
 
+def is_of_several(topic: str) -> bool:
+    """Tell whether a name may be the retry topic of more than one group (V1): see above."""
+    return topic.startswith(names.RETRY_PREFIX) and _V2 not in topic
+
+
 def is_retry_v2(topic: str) -> bool:
     """Tell whether a topic is a pop retry topic with `+`."""
     return topic.startswith(names.RETRY_PREFIX) and _V2 in topic

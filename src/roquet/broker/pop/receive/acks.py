@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from roquet.broker.api.pop import ChangedInvisible
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.services.light_reads import is_judged, is_visible
+from roquet.protocol import properties as props
 from roquet.protocol.pop.records import PopAck, PopCheckpoint
-from roquet.protocol.pop.topics import ORDER_REVIVE_QUEUE
+from roquet.protocol.pop.topics import ORDER_REVIVE_QUEUE, is_for_group, is_of_several
 from roquet.store.records import read_records
 from roquet.store.results import GetResult, PutResult, PutStatus
 
@@ -121,11 +122,9 @@ class PopAcks:
             bounds = known[topic, queue_id] = self._bounds(topic, queue_id)
         lowest, highest = bounds
         if not lowest <= request.offset <= highest:
-            raise Refusal(
-                Reason.NO_MESSAGE,
-                f"offset is illegal, key:{topic}@{queue_id}, commit:{request.offset},"
-                f" store:{lowest}~{highest}",
-            )
+            text = f"offset is illegal, key:{topic}@{queue_id}, commit:{request.offset}"
+            shown = "" if is_of_several(topic) else f", store:{lowest}~{highest}"
+            raise Refusal(Reason.NO_MESSAGE, f"{text}{shown}")
         handle = self._checks.handle(request.handle)
         if handle.is_ordered:
             key = topic, request.group, queue_id
@@ -188,8 +187,11 @@ class PopAcks:
         self._checks.settled_queue(topic, queue_id, client)
         lowest, highest = self._bounds(topic, queue_id)
         if not lowest <= offset < highest or not self._is_visible(request):
-            text = f"queue {queue_id} of {topic} has no offset {offset}: {lowest} to {highest}"
-            raise Refusal(Reason.NO_MESSAGE, text)
+            # Where groups share a name, an account is told of its own messages there alone.
+            is_shared = request.may_read is not None and is_of_several(topic)
+            text = f"queue {queue_id} of {topic} has no offset {offset}"
+            shown = "" if is_shared else f": {lowest} to {highest}"
+            raise Refusal(Reason.NO_MESSAGE, f"{text}{shown}")
         handle = self._checks.handle(request.handle)
         self._checks.check_invisible(request.invisible_ms)
         if handle.is_ordered:
@@ -231,7 +233,7 @@ class PopAcks:
         )
 
     def _is_visible(self, request: ChangeInvisibleRequest) -> bool:
-        """Tell whether the caller may read the message; a handle may name any.
+        """Tell whether the account may read the message and its group pop it: a handle names any.
 
         A checkpoint of it would have it copied for the caller's group.
         """
@@ -240,8 +242,11 @@ class PopAcks:
             return True
         found = self._store.get(topic, request.queue_id, request.offset, 1)
         records = read_records(found.records, check_crc=False)
-        is_it = found.next_begin_offset == request.offset + 1
-        return is_it and all(is_visible(record, topic, allowed) for record in records)
+        return found.next_begin_offset == request.offset + 1 and all(
+            is_visible(record, topic, allowed)
+            and is_for_group(topic, request.group, props.read(record.properties))
+            for record in records
+        )
 
     def _check_popped(self, group: str, handle: ReceiptHandle, offset: int) -> None:
         """Check that a pop may have given a handle for the message at an offset."""

@@ -44,6 +44,7 @@ from roquet.store.housekeeping.cleaning import Cleaner
 from roquet.store.results import Draft
 from roquet.store.settings import StoreConfig
 from roquet.store.store import MessageStore
+from roquet.store.tables.deletions import Deletions
 from roquet.store.tables.files import JsonFile
 from roquet.store.tables.groups import GroupTable, GroupTableConfig
 from roquet.store.tables.offsets import OffsetTable
@@ -148,7 +149,7 @@ async def administered(root: Path) -> AsyncIterator[Broker]:
     )
     await store.start()
     registry, state = Registry(), BrokerState()
-    stats = BrokerStats("DefaultCluster", clock)
+    stats, deletions = BrokerStats("DefaultCluster", clock), Deletions(None, clock)
     identity = Identity(
         cluster="DefaultCluster",
         name="broker-a",
@@ -172,8 +173,8 @@ async def administered(root: Path) -> AsyncIterator[Broker]:
     )
     callers = Callers(EVERYBODY)
     processors: list[Routed] = [
-        TopicAdapter(Topics(topics, offsets, store, stats), callers),
-        GroupAdapter(Groups(groups, offsets, stats), callers),
+        TopicAdapter(Topics(topics, offsets, store, stats, deletions), callers),
+        GroupAdapter(Groups(groups, offsets, stats, deletions), callers),
         ProgressAdapter(
             Progress(topics, offsets, registry, store, stats, clock=clock),
             callers,

@@ -219,6 +219,7 @@ def light_upkeep(it: Cluster, clock: SystemClock) -> LightUpkeep:
         store=LightQueueStore(it.broker.store),
         offsets=tables.offsets,
         orders=PopOrders(None, clock),
+        deletions=tables.deletions,
         leaving=set(),
         rules=LightTopicConfig(idle_min_ms=0),
         clock=clock,

@@ -21,6 +21,7 @@ from roquet.protocol import properties as props
 from roquet.protocol.messages.records import encode_record
 from roquet.store.records import Record
 from roquet.store.results import GetResult, GetStatus, PutResult, PutStatus, StoreFault
+from roquet.store.tables.deletions import Deletions
 from roquet.store.tables.files import JsonFile
 from roquet.testing.clock import FakeClock
 
@@ -152,7 +153,9 @@ class World:
         self.alarms: list[Any] = []
         self.pulled: list[tuple[Any, ...]] = []
         self.locks = PopLocks()
-        self.orders = PopOrders(JsonFile(folder / "orders.json"), self.clock)
+        self.orders = PopOrders(
+            JsonFile(folder / "orders.json"), self.clock, Deletions(None, self.clock)
+        )
         self.in_flight = PopInFlight(self.clock, is_enabled=True)
         self.rules = PopConfig(**({"limits_in_flight": False} | rules))
         offsets = SimpleNamespace(

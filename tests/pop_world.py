@@ -23,6 +23,7 @@ from roquet.protocol.pop.records import CHECKPOINT_TAG, PopAck, PopCheckpoint
 from roquet.protocol.pop.topics import REVIVE_GROUP, revive_topic
 from roquet.store.records import Record
 from roquet.store.results import Draft, PutResult, PutStatus, StoreFault
+from roquet.store.tables.deletions import Deletions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -353,6 +354,7 @@ class PopWorld:
         self.tables = Tables()
         self.counted = Counted()
         self.rules = dataclasses.replace(ReviveConfig(), **rules)  # type: ignore[arg-type]
+        self.deletions = Deletions(None, self.clock)
         self.service = self._made()
 
     def _made(self) -> ReviveService:
@@ -365,6 +367,7 @@ class PopWorld:
             rules=self.rules,
             returned=self.counted,
             clock=self.clock,
+            deletions=self.deletions,
             core=Core(self.log) if self.by_core else None,
         )
         return ReviveService(

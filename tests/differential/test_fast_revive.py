@@ -27,6 +27,7 @@ from roquet.protocol.messages import sys_flag
 from roquet.protocol.pop.records import PopCheckpoint
 from roquet.store.popped import PoppedMessages
 from roquet.store.store import MessageStore
+from roquet.store.tables.deletions import Deletions
 from transaction_harness import until
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ class Desk:
             rules=rules,
             returned=self.returned,
             clock=Clock(),
+            deletions=Deletions(None, Clock()),
             core=self.core if by_core else None,
         )
 

@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from roquet.store.tables.deletions import Deletions
     from roquet.store.tables.filters import FilterTable
     from roquet.store.tables.groups import GroupTable
     from roquet.store.tables.offsets import OffsetTable
@@ -21,13 +22,14 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Metadata:
-    """Topics, groups, offsets, filters and request modes."""
+    """Topics, groups, offsets, filters, request modes, and what was deleted."""
 
     topics: TopicTable
     groups: GroupTable
     offsets: OffsetTable
     filters: FilterTable
     modes: RequestModes
+    deletions: Deletions
 
     async def start(self) -> None:
         """Load the tables. Raises Corrupt when a file and its copy are both unusable."""
@@ -36,10 +38,12 @@ class Metadata:
         self.groups.load()
         self.filters.load()
         self.modes.load()
+        self.deletions.load()
 
     async def stop(self) -> None:
         """Save the tables; one that cannot be saved does not keep the others from it."""
-        for table in (self.topics, self.groups, self.filters, self.modes, self.offsets):
+        tables = (self.topics, self.groups, self.filters, self.modes, self.deletions, self.offsets)
+        for table in tables:
             try:
                 await table.persist()
             except Exception:

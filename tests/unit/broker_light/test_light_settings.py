@@ -36,6 +36,7 @@ from roquet.broker.pop.receive.orders import PopOrders
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.store.light_queues import LightQueueStore
+from roquet.store.tables.deletions import Deletions
 from roquet.testing.cluster import broker_config
 from roquet.testing.java import free_port
 
@@ -155,7 +156,8 @@ def test_light_topic_stays_for_the_least_time_of_the_settings(tmp_path: Path) ->
             LightSubscriptions(),
             store=LightQueueStore(it.broker.store),
             offsets=tables.offsets,
-            orders=PopOrders(None, clock),
+            orders=PopOrders(None, clock, Deletions(None, clock)),
+            deletions=Deletions(None, clock),
             leaving=set(),
             rules=LightTopicConfig(idle_min_ms=120_000),
             clock=clock,

@@ -20,6 +20,7 @@ from roquet.broker.pop.receive.records import ReviveLog
 from roquet.model.topic import TopicConfig
 from roquet.protocol.pop.handle import ReceiptHandle
 from roquet.store.results import PutResult, PutStatus, StoreFault
+from roquet.store.tables.deletions import Deletions
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Desk:
             buffer=cast("Any", SimpleNamespace(merge=self)),
             in_flight=self.in_flight,
             ordered=cast("Any", None),
+            deletions=Deletions(None, self.clock),
             broker_name="b",
             clock=self.clock,
         )
@@ -249,6 +251,7 @@ def test_ordered_message_of_a_group_without_an_offset_is_not_in_flight() -> None
         cast("Any", SimpleNamespace(committed=lambda *_: None)),
         cast("Any", None),
         FakeClock(),
+        deletions=Deletions(None, FakeClock()),
         wake=lambda _: None,
     )
     with pytest.raises(Refusal) as caught:

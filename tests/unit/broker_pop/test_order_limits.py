@@ -17,6 +17,7 @@ from roquet.broker.pop.receive.orders import ATTEMPT_LENGTH_MAX, IDLE_MS, PopOrd
 from roquet.broker.pop.revive_rules import ReviveConfig, dead_letter_draft, is_dead, retry_draft
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.protocol.pop.records import PopCheckpoint
+from roquet.store.tables.deletions import Deletions
 from roquet.store.tables.files import JsonFile
 from roquet.testing.clock import FakeClock
 
@@ -50,6 +51,7 @@ class Orders:
             cast("Any", offsets),
             cast("Any", SimpleNamespace(set=self.alarms.append)),
             self.clock,
+            deletions=Deletions(None, self.clock),
             wake=self.woken.append,
         )
 

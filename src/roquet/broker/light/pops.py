@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from roquet.protocol.pop.handle import ReceiptHandle
     from roquet.protocol.pop.orders import Key
     from roquet.store.results import GetResult
+    from roquet.store.tables.deletions import Deletions
     from roquet.store.tables.offsets import OffsetTable
 
 log = logging.getLogger(__name__)
@@ -257,8 +258,10 @@ class LightAcks:
         offsets: OffsetTable,
         orders: PopOrders,
         alarms: OrderAlarms,
+        deletions: Deletions,
         clock: Clock,
     ) -> None:
+        self._deletions = deletions
         self._checks = checks
         self._facts = facts
         self._events = events
@@ -274,6 +277,8 @@ class LightAcks:
         if request.queue_id != light_topics.QUEUE_ID or not handle.is_ordered:
             raise Refusal(Reason.INVALID_ARGUMENT, "ack queue illegal.")
         queue, group, queue_id = key
+        if self._is_former(request, handle):
+            return
         committed = committed_offset(self._offsets, self._orders, key)
         if request.offset < committed:
             return
@@ -300,6 +305,8 @@ class LightAcks:
         """Have a message come back at another time; None when it is settled. Raises Refusal."""
         key, handle = self._known(request, client, "")
         self._checks.check_invisible(request.invisible_ms)
+        if self._is_former(request, handle):
+            return None
         if request.offset < committed_offset(self._offsets, self._orders, key):
             return None
         visible_ms = self._clock.now_ms() + request.invisible_ms
@@ -315,6 +322,15 @@ class LightAcks:
             invisible_ms=visible_ms - popped_ms,
             revive_queue=ORDER_REVIVE_QUEUE,
         )
+
+    def _is_former(
+        self, request: LightAckRequest | LightInvisibleRequest, handle: ReceiptHandle
+    ) -> bool:
+        """Tell whether the light topic, its parent or the group was deleted since the pop."""
+        queue = light_topics.queue_of(request.topic, request.name)
+        names = queue, request.topic
+        popped_ms = handle.pop_time_ms
+        return any(self._deletions.covers(name, request.group, popped_ms) for name in names)
 
     def _known(
         self, request: LightAckRequest | LightInvisibleRequest, client: str, text: str

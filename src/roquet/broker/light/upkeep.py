@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from roquet.broker.light.rules import LightTopicConfig
     from roquet.broker.light.subscriptions import LightSubscriptions
     from roquet.broker.pop.receive.orders import PopOrders
+    from roquet.store.tables.deletions import Deletions
     from roquet.store.tables.offsets import OffsetTable
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class LightUpkeep:
         store: Queues,
         offsets: OffsetTable,
         orders: PopOrders,
+        deletions: Deletions,
         leaving: set[str],
         rules: LightTopicConfig,
         clock: Clock,
@@ -78,6 +80,7 @@ class LightUpkeep:
         self._store = store
         self._offsets = offsets
         self._orders = orders
+        self._deletions = deletions
         self._leaving = leaving
         self._rules = rules
         self._clock = clock
@@ -150,7 +153,11 @@ class LightUpkeep:
                 if not always and self._end(queue) != end:
                     continue
                 await asyncio.to_thread(self._store.delete_topic, queue)
-                for group in self._offsets.groups_of(queue):
+                groups = self._offsets.groups_of(queue)
+                if groups and not always:
+                    # One of a parent that is deleted is known by that.
+                    self._deletions.topic(queue)
+                for group in groups:
                     self._orders.clear((queue, group, light_topics.QUEUE_ID))
                 await self._offsets.remove_topic(queue)
                 self._subscriptions.forget_queue(queue)
@@ -160,6 +167,7 @@ class LightUpkeep:
                 self._leaving.discard(queue)
             count += 1
         if count:
+            await self._deletions.persist()
             await self._offsets.persist()
             self.removed += count
             log.info("%d light topics were removed", count)

@@ -169,6 +169,7 @@ class ReviveService:
         if passed_ms is not None and self._store.dispatch_behind() != 0:
             passed_ms = None
         busy = False
+        self.copies.look()
         self.strays.expire(self._clock.now_ms(), self._rules.ack_wait_ms)
         for queue_id in self._queue_ids():
             try:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from roquet.protocol.pop.records import PopCheckpoint
     from roquet.store.records import Record
     from roquet.store.results import Draft, PutResult
+    from roquet.store.tables.deletions import Deletions
     from roquet.store.tables.groups import GroupTable
     from roquet.store.tables.offsets import OffsetTable
     from roquet.store.tables.topics import TopicTable
@@ -66,7 +67,7 @@ class CopyCounts:
     gone: int = 0
     failed: int = 0
     orphans: int = 0
-    """Checkpoints of topics or groups that are gone."""
+    """Checkpoints of topics or groups that are gone, or were made again."""
     re_puts: int = 0
     given_up: int = 0
     no_room: int = 0
@@ -96,6 +97,7 @@ class Copies:
         rules: ReviveConfig,
         returned: Returned,
         clock: Clock,
+        deletions: Deletions,
         core: CoreCopies | None = None,
     ) -> None:
         """`core` stores what is plain; without it everything goes by the rules here."""
@@ -107,15 +109,24 @@ class Copies:
         self._identity = identity
         self._returned = returned
         self._core = core
+        self._deletions = deletions
         self._log = RateLog(log, clock)
 
+    def look(self) -> None:
+        """Notice a clock that was set back before anything is settled."""
+        self._deletions.look()
+
     def is_orphan(self, checkpoint: PopCheckpoint) -> bool:
-        """Tell whether nobody can want the messages: their topic or their group is gone."""
+        """Tell whether nobody can want the messages: their topic or their group is gone.
+
+        Other messages may be at these offsets since, or the new group has got them from the queue.
+        """
         topic, group = _names(checkpoint)
         normal = pop_topics.normal_topic(topic, group) or topic
         # A table that was lost knows nothing: the messages are tried again later.
         is_gone = self._topics.get(normal) is None and self._topics.is_complete()
-        if is_gone or self._groups.find(group) is None:
+        is_former = self._deletions.covers(topic, group, checkpoint.pop_time_ms)
+        if is_gone or is_former or self._groups.find(group) is None:
             self.counts.orphans += 1
             self._log.warning(
                 (topic, group), f"popped messages of topic {topic} and group {group} have no owner"

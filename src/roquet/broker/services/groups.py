@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from roquet.broker.api.groups import DeleteGroupRequest, GroupReadableRequest, PutGroup
     from roquet.broker.metrics.stats import BrokerStats
     from roquet.model.group import SubscriptionGroupConfig
+    from roquet.store.tables.deletions import Deletions
     from roquet.store.tables.groups import GroupTable
     from roquet.store.tables.offsets import OffsetTable
 
@@ -33,10 +34,13 @@ CHECKED_AT_ONCE = 200
 class Groups:
     """Creates, changes, deletes and shows consumer groups."""
 
-    def __init__(self, groups: GroupTable, offsets: OffsetTable, stats: BrokerStats) -> None:
+    def __init__(
+        self, groups: GroupTable, offsets: OffsetTable, stats: BrokerStats, deletions: Deletions
+    ) -> None:
         self._groups = groups
         self._offsets = offsets
         self._stats = stats
+        self._deletions = deletions
 
     async def put(self, requests: Sequence[PutGroup], caller: Caller) -> None:
         """Create or change groups, all or none; they are durable when this returns.
@@ -55,8 +59,11 @@ class Groups:
         # The offsets of a group of light topics go in any case: they are of no other use.
         is_light = known is not None and LIGHT_BIND_TOPIC in known.attributes
         if request.with_offsets or is_light:
+            # With its offsets: whoever takes the name gets the messages in flight anyway.
+            self._deletions.group(request.group)
             await self._offsets.remove_group(request.group)
             await self._offsets.persist()
+            await self._deletions.persist()
         await self._groups.persist()
         log.info("group %s was deleted by %s", request.group, caller.address)
 

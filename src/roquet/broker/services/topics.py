@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from roquet.broker.metrics.stats import BrokerStats
     from roquet.model.attributes import AttributeChange
     from roquet.store.store import MessageStore
+    from roquet.store.tables.deletions import Deletions
     from roquet.store.tables.offsets import OffsetTable
     from roquet.store.tables.topics import TopicTable
 
@@ -46,6 +47,7 @@ class Topics:
         offsets: OffsetTable,
         store: MessageStore,
         stats: BrokerStats,
+        deletions: Deletions,
         *,
         allow_mixed: bool = False,
         clear_retry_topics: bool = True,
@@ -63,6 +65,7 @@ class Topics:
         self._offsets = offsets
         self._store = store
         self._stats = stats
+        self._deletions = deletions
         self._allow_mixed = allow_mixed
         self._clear_retry_topics = clear_retry_topics
 
@@ -95,6 +98,7 @@ class Topics:
         is_parent = known is not None and known.attributes.get(MESSAGE_TYPE) == LIGHT
         for name in doomed:
             self._topics.remove(name)
+            self._deletions.topic(name)
             await self._offsets.remove_topic(name)
             self._stats.forget_topic(name)
             await asyncio.to_thread(self._store.native.delete_topic, name)
@@ -103,6 +107,8 @@ class Topics:
             log.info("topic %s was deleted by %s", name, caller.address)
         if is_parent and self._remove_lights is not None:
             await self._remove_lights(topic)
+        # Only now: a topic that is still there after a crash has its messages in flight.
+        await self._deletions.persist()
         await self._topics.persist()
         await self._offsets.persist()
 

@@ -40,6 +40,7 @@ from roquet.service.metrics import LoopLag, Metrics
 from roquet.store.housekeeping.cleaning import Cleaner
 from roquet.store.plugins import find_plugins, make_store
 from roquet.store.settings import FILES
+from roquet.store.tables.deletions import Deletions
 from roquet.store.tables.files import JsonFile
 from roquet.store.tables.filters import FilterTable
 from roquet.store.tables.groups import GroupTable
@@ -179,6 +180,7 @@ def _make_metadata(config: BrokerConfig, clock: Clock) -> Metadata:
         _make_offsets(config, clock),
         FilterTable(table_form(config.store, "consumerFilter.json"), clock),
         RequestModes(table_form(config.store, "messageRequestMode.json")),
+        Deletions(JsonFile(config.store.config_folder / "roquetDeletions.json"), clock),
     )
 
 

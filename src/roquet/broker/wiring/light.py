@@ -83,7 +83,7 @@ def make_light(
     tables, clock, rules = base.metadata, base.clock, base.config.light_topics
     facts = LightFacts(tables.topics, tables.groups)
     subscriptions = LightSubscriptions()
-    orders = PopOrders(None, clock)
+    orders = PopOrders(None, clock, tables.deletions)
     polls = PopPolls(clock, base.config.pop)
     store = LightQueueStore(base.store)
     upkeep = LightUpkeep(
@@ -92,6 +92,7 @@ def make_light(
         store=store,
         offsets=tables.offsets,
         orders=orders,
+        deletions=tables.deletions,
         leaving=leaving,
         rules=rules,
         clock=clock,
@@ -168,6 +169,7 @@ def _make_pops(
         offsets=base.metadata.offsets,
         orders=orders,
         alarms=alarms,
+        deletions=base.metadata.deletions,
         clock=base.clock,
     )
     return pops, acks

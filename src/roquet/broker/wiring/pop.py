@@ -204,17 +204,7 @@ def make_pop(
         on_contended=contended,
     )
     browser = _make_browser(base, checks, offsets, orders, draws)
-    acks = PopAcks(
-        checks=checks,
-        topics=topics,
-        store=store,
-        revive_log=shared.revive_log,
-        buffer=shared.buffer,
-        in_flight=shared.in_flight,
-        ordered=OrderedAcks(orders, tables.offsets, alarms, clock, wake=shared.wake),
-        broker_name=name,
-        clock=clock,
-    )
+    acks = _make_acks(base, shared)
 
     def follow(new: BrokerConfig, _: frozenset[str]) -> None:
         offsets.init_by_memory = new.pop.init_by_memory
@@ -237,6 +227,27 @@ def make_pop(
     return PopParts(
         *(shared, routed, service, acks, light, adapter, core),
         PopWaits(shared.pops, checks, store),
+    )
+
+
+def _make_acks(base: Base, shared: _Shared) -> PopAcks:
+    tables, clock = base.metadata, base.clock
+    ordered = OrderedAcks(
+        *(shared.orders, tables.offsets, shared.alarms, clock),
+        deletions=tables.deletions,
+        wake=shared.wake,
+    )
+    return PopAcks(
+        checks=shared.checks,
+        topics=tables.topics,
+        store=base.store,
+        revive_log=shared.revive_log,
+        buffer=shared.buffer,
+        in_flight=shared.in_flight,
+        ordered=ordered,
+        deletions=tables.deletions,
+        broker_name=base.identity.name,
+        clock=clock,
     )
 
 
@@ -327,7 +338,7 @@ def _make_shared(base: Base, appender: Appender) -> _Shared:
             polls.wake(name, group, queue_id)
 
     file = JsonFile(base.config.store.config_folder / "consumerOrderInfo.json")
-    orders = PopOrders(file, clock)
+    orders = PopOrders(file, clock, base.metadata.deletions)
     checks = PopChecks(
         topics,
         base.metadata.groups,
@@ -409,6 +420,7 @@ def make_revive(base: Base, appender: Appender, timers: TimerParts) -> RevivePar
         rules=rules,
         returned=base.stats,
         clock=base.clock,
+        deletions=tables.deletions,
         core=PoppedMessages(base.store) if base.config.server.fast_path else None,
     )
     service = ReviveService(

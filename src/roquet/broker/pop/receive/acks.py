@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.ordered_acks import OrderedAcks
     from roquet.broker.pop.receive.records import ReviveLog
     from roquet.protocol.pop.handle import ReceiptHandle
+    from roquet.store.tables.deletions import Deletions
     from roquet.store.tables.topics import TopicTable
 
 ACK_FAILED = "put ack msg error"
@@ -89,6 +90,7 @@ class PopAcks:
         buffer: PopBuffer,
         in_flight: PopInFlight,
         ordered: OrderedAcks,
+        deletions: Deletions,
         broker_name: str,
         clock: Clock,
     ) -> None:
@@ -99,6 +101,7 @@ class PopAcks:
         self._buffer = buffer
         self._in_flight = in_flight
         self._ordered = ordered
+        self._deletions = deletions
         self._broker_name = broker_name
         self._clock = clock
 
@@ -197,6 +200,9 @@ class PopAcks:
         if handle.is_ordered:
             return self._changed_in_order(request, handle)
         self._check_popped(request.group, handle, offset)
+        if self._deletions.covers(topic, request.group, handle.pop_time_ms):
+            text = f"topic {topic} or group {request.group} was deleted since the pop"
+            raise Refusal(Reason.NO_MESSAGE, text)
         now_ms = self._clock.now_ms()
         if handle.start_offset == offset:
             # Were all of it equal to the old one's, the acknowledgement of that would settle both.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.broker.pop.receive.orders import PopOrders
     from roquet.protocol.pop.orders import Key
+    from roquet.store.tables.deletions import Deletions
     from roquet.store.tables.offsets import OffsetTable
 
 
@@ -81,9 +82,11 @@ class OrderedAcks:
         alarms: OrderAlarms,
         clock: Clock,
         *,
+        deletions: Deletions,
         wake: Callable[[Key], None],
     ) -> None:
         """`wake` has requests that wait for a queue tried again."""
+        self._deletions = deletions
         self._orders = orders
         self._offsets = offsets
         self._alarms = alarms
@@ -91,12 +94,19 @@ class OrderedAcks:
         self._wake = wake
 
     def ack(self, key: Key, offset: int, pop_time_ms: int) -> None:
-        """Acknowledge a message; one of an earlier pop is passed over. Raises Refusal."""
+        """Acknowledge a message; one of an earlier pop is passed over. Raises Refusal.
+
+        One of a former topic or group settles nothing: other messages are at its place.
+        """
         topic, group, queue_id = key
         committed = committed_offset(self._offsets, self._orders, key)
         if offset < committed:
             return
-        settled = self._orders.settle(key, offset, pop_time_ms=pop_time_ms, committed=committed)
+        settled: int | Unsettled = Unsettled.OTHER_POP
+        if not self._deletions.covers(topic, group, pop_time_ms):
+            settled = self._orders.settle(key, offset, pop_time_ms=pop_time_ms, committed=committed)
+        elif key not in self._orders:
+            settled = Unsettled.NOT_IN_BATCH
         if settled is Unsettled.OTHER_POP:
             return
         if isinstance(settled, Unsettled):
@@ -117,7 +127,10 @@ class OrderedAcks:
         """
         visible_ms = self._clock.now_ms() + invisible_ms
         committed = committed_offset(self._offsets, self._orders, key)
-        known = offset >= committed and self._orders.show_at(key, offset, pop_time_ms, visible_ms)
+        topic, group, _ = key
+        is_former = self._deletions.covers(topic, group, pop_time_ms)
+        known = offset >= committed and not is_former
+        known = known and self._orders.show_at(key, offset, pop_time_ms, visible_ms)
         if not known:
             raise _illegal(key, committed, offset)
         self._alarms.set(key)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from roquet.base.clock import Clock
+    from roquet.store.tables.deletions import Deletions
     from roquet.store.tables.files import JsonFile
     from roquet.store.tables.offsets import OffsetTable
 
@@ -47,8 +48,14 @@ class Unsettled(enum.Enum):
 class PopOrders:
     """(topic, group, queue) -> the batch in flight."""
 
-    def __init__(self, file: JsonFile | None, clock: Clock) -> None:
-        """`file` is `consumerOrderInfo.json`; without it the batches are in memory alone."""
+    def __init__(
+        self, file: JsonFile | None, clock: Clock, deletions: Deletions | None = None
+    ) -> None:
+        """`file` is `consumerOrderInfo.json`; without it the batches are in memory alone.
+
+        Batches of the file from before one of the `deletions` are forgotten at the start.
+        """
+        self._deletions = deletions
         self._file = file
         self._clock = clock
         self._batches: dict[Key, OrderedBatch] = {}
@@ -57,6 +64,9 @@ class PopOrders:
 
     def __len__(self) -> int:
         return len(self._batches)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._batches
 
     async def start(self) -> None:
         """Load the file; when neither it nor its copy is whole, begin without batches and say so.
@@ -72,7 +82,7 @@ class PopOrders:
             self._changes += 1
             return
         if found is not None:
-            self._batches = found
+            self._batches = {key: it for key, it in found.items() if not self._is_former(key, it)}
 
     def forget_all(self) -> None:
         """Forget all batches, those of the file as well. Raises OSError.
@@ -234,6 +244,11 @@ class PopOrders:
         """Forget the batch of a queue whose offset was reset."""
         if self._batches.pop(key, None) is not None:
             self._changes += 1
+
+    def _is_former(self, key: Key, batch: OrderedBatch) -> bool:
+        topic, group, _ = key
+        known = self._deletions
+        return known is not None and known.covers(topic, group, batch.pop_time_ms)
 
     def _forget_idle(self) -> None:
         before_ms = self._clock.now_ms() - IDLE_MS

@@ -56,11 +56,11 @@ def make_services(
         transactions=transactions.ends,
         recalls=_make_recalls(base, appender, timers),
         topics=Topics(
-            *(tables.topics, tables.offsets, base.store, base.stats),
+            *(tables.topics, tables.offsets, base.store, base.stats, tables.deletions),
             deleted=queues.forget,
             remove_lights=None if pop is None else pop.light.upkeep.remove_of,
         ),
-        groups=Groups(tables.groups, tables.offsets, base.stats),
+        groups=Groups(tables.groups, tables.offsets, base.stats, tables.deletions),
     )
 
 

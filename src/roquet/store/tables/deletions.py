@@ -1,0 +1,125 @@
+"""When topics and groups were deleted: `roquetDeletions.json`.
+
+A name may be used again, and its queues begin at offset 0 once more. Handles and checkpoints of
+pops from before name messages of the former topic, or deliveries of the former group: they settle
+nothing of the new ones, and bring nothing of them back. The time of the pop tells them apart.
+
+Invariant: nothing that was popped after a deletion counts as popped before. So a deletion that lies
+ahead of the clock, which was set back since, is forgotten: then messages may come twice, as they do
+without this file, but none is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from roquet.base.errors import Corrupt, RoquetError
+from roquet.protocol import fastjson
+from roquet.protocol.bodies import fields
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from roquet.base.clock import Clock
+    from roquet.store.tables.files import JsonFile
+
+log = logging.getLogger(__name__)
+
+KEPT_MS = 8 * 24 * 3_600_000
+"""No checkpoint waits longer for its acknowledgements and its next try."""
+NAMES_MAX = 100_000
+"""Names of each kind that are known; of more the oldest are forgotten."""
+FILE_SIZE_MAX = 64 * 1024 * 1024
+
+
+class Deletions:
+    """Knows which pops are of a former topic or group."""
+
+    def __init__(self, file: JsonFile | None, clock: Clock) -> None:
+        """Without a file a start knows nothing."""
+        self._file = file
+        self._clock = clock
+        self._topics: dict[str, int] = {}
+        self._groups: dict[str, int] = {}
+        self._changes = 0
+        self._saved = 0
+
+    def load(self) -> None:
+        """Take over what is durable; when it is damaged, begin without and say so."""
+        if self._file is None:
+            return
+        try:
+            found = self._file.load(_decode)
+        except Corrupt as error:
+            log.warning("messages of topics that were made again may come twice: %s", error)
+            return
+        if found is not None:
+            self._topics, self._groups = found
+
+    async def persist(self) -> None:
+        """Make the deletions durable; returns at once when none has changed.
+
+        Nobody's deletion fails with this file: that it cannot be saved is only said.
+        """
+        if self._file is None:
+            return
+        async with self._file.writing:
+            changes = self._changes
+            if self._saved == changes:
+                return
+            tables = {"groups": dict(self._groups), "topics": dict(self._topics)}
+            try:
+                await self._file.save(lambda: fastjson.pretty(tables))
+            except (OSError, RoquetError) as error:
+                log.warning("when topics and groups were deleted is not saved: %s", error)
+                return
+            self._saved = changes
+
+    def topic(self, name: str) -> None:
+        """Note that a topic, or the queue of a light topic, is being deleted."""
+        self._note(self._topics, name)
+
+    def group(self, name: str) -> None:
+        """Note that a group is being deleted, with its offsets."""
+        self._note(self._groups, name)
+
+    def covers(self, topic: str, group: str, pop_time_ms: int) -> bool:
+        """Tell whether topic or group were deleted after a pop."""
+        if not self._topics and not self._groups:
+            return False
+        self.look()
+        latest = max(self._topics.get(topic, -1), self._groups.get(group, -1))
+        return pop_time_ms <= latest
+
+    def look(self) -> None:
+        """Forget deletions ahead of the clock, and those that are too old to matter."""
+        now_ms = self._clock.now_ms()
+        for table in (self._topics, self._groups):
+            # Deletions stand in the order of their times: only the ends can be out of the span.
+            while table and (last := next(reversed(table.items())))[1] > now_ms:
+                self._drop(table, last[0])
+            while table and (first := next(iter(table.items())))[1] < now_ms - KEPT_MS:
+                self._drop(table, first[0])
+
+    def _note(self, table: dict[str, int], name: str) -> None:
+        self.look()
+        table.pop(name, None)
+        table[name] = self._clock.now_ms()
+        self._changes += 1
+        if len(table) > NAMES_MAX:
+            self._drop(table, next(iter(table)))
+
+    def _drop(self, table: dict[str, int], name: str) -> None:
+        del table[name]
+        self._changes += 1
+
+
+def _decode(data: bytes) -> tuple[dict[str, int], dict[str, int]]:
+    source = fastjson.read_object(data, tolerant_size_max=FILE_SIZE_MAX)
+    return _times(fields.obj(source, "topics")), _times(fields.obj(source, "groups"))
+
+
+def _times(source: Mapping[str, object]) -> dict[str, int]:
+    pairs = [(name, fields.i64(source, name)) for name in source]
+    return dict(sorted(pairs, key=lambda pair: pair[1])[-NAMES_MAX:])

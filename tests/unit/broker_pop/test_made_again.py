@@ -1,0 +1,149 @@
+"""Topics and groups that are deleted and made again under messages in flight."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from broker_harness import dispatched
+from pop_harness import GROUP, TOPIC, ack_command, invisible_command, pop
+from pop_world import GROUP as WORLD_GROUP
+from pop_world import TOPIC as WORLD_TOPIC
+from pop_world import PopWorld
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.testing.cluster import cluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pop_harness import Popped
+    from roquet.testing.cluster import Cluster
+
+ORDERED = {"order": "true", "queueId": "0"}
+
+
+async def _sent(it: Cluster, word: str, count: int = 4) -> None:
+    for number in range(count):
+        await it.send(TOPIC, f"{word}{number}".encode())
+    await dispatched(it)
+
+
+def _batches(folder: Path) -> bytes:
+    """Return the file of batches."""
+    return next(folder.rglob("consumerOrderInfo.json")).read_bytes()
+
+
+def _put_back(folder: Path, batches: bytes | None) -> None:
+    """Put an older file of batches in the place of the present one, or none."""
+    file = next(folder.rglob("consumerOrderInfo.json"))
+    file.with_name(file.name + ".bak").unlink(missing_ok=True)
+    if batches is None:
+        file.unlink()
+    else:
+        file.write_bytes(batches)
+
+
+async def _made_again(it: Cluster, *, topic: bool) -> None:
+    if topic:
+        gone = Command(RequestCode.DELETE_TOPIC_IN_BROKER, ext={"topic": TOPIC})
+    else:
+        fields = {"groupName": GROUP, "cleanOffset": "true"}
+        gone = Command(RequestCode.DELETE_SUBSCRIPTIONGROUP, ext=fields)
+    assert (await it.call(gone)).code == ResponseCode.SUCCESS
+    # Handles name milliseconds.
+    await asyncio.sleep(0.005)
+
+
+async def _passes_nothing(it: Cluster, old: Popped, *, left: list[bytes]) -> None:
+    """See that handles of the former batch settle nothing."""
+    stale = old.handles[-len(left)]
+    # Whatever it is answered: as one of another pop, or of none.
+    await it.call(ack_command(stale))
+    changed = await it.call(invisible_command(stale))
+    assert changed.code != ResponseCode.SUCCESS
+    got = await pop(it, **ORDERED, attemptId="other")
+    assert got.bodies == left
+
+
+@pytest.mark.parametrize("topic", [True, False])
+def test_stale_ack_of_an_ordered_batch_passes_no_message_of_the_new_life(
+    tmp_path: Path, *, topic: bool
+) -> None:
+    async def tell() -> None:
+        async with cluster(tmp_path) as it:
+            await _sent(it, "old")
+            old = await pop(it, **ORDERED)
+            assert len(old.bodies) == 4
+            await _made_again(it, topic=topic)
+            if topic:
+                await _sent(it, "new")
+            first = await pop(it, **ORDERED, maxMsgNums="1")
+            word = "new" if topic else "old"
+            assert first.bodies == [f"{word}0".encode()]
+            assert (await it.call(ack_command(first.handles[0]))).code == ResponseCode.SUCCESS
+            left = [f"{word}{number}".encode() for number in (1, 2, 3)]
+        # Without a batch, as after a crash, the first message of a group moves it.
+        _put_back(tmp_path, None)
+        async with cluster(tmp_path) as it:
+            await _passes_nothing(it, old, left=left)
+
+    asyncio.run(tell())
+
+
+def test_batch_of_a_former_topic_in_the_file_is_forgotten_at_the_start(tmp_path: Path) -> None:
+    async def tell() -> None:
+        async with cluster(tmp_path) as it:
+            await _sent(it, "old")
+            old = await pop(it, **ORDERED)
+        kept = _batches(tmp_path)
+        assert old.ext["popTime"] in kept.decode()
+        async with cluster(tmp_path) as it:
+            await _made_again(it, topic=True)
+            await _sent(it, "new")
+            first = await pop(it, **ORDERED, maxMsgNums="1")
+            assert (await it.call(ack_command(first.handles[0]))).code == ResponseCode.SUCCESS
+        # As after a crash, the file is older than the offsets.
+        _put_back(tmp_path, kept)
+        async with cluster(tmp_path) as it:
+            await _passes_nothing(it, old, left=[b"new1", b"new2", b"new3"])
+
+    asyncio.run(tell())
+
+
+@pytest.mark.parametrize("kind", ["topic", "group"])
+def test_checkpoint_of_a_former_life_copies_nothing(kind: str) -> None:
+    async def story() -> None:
+        world = PopWorld()
+        offsets = [world.send(b"%d" % number) for number in range(3)]
+        await world.pop(offsets, 10_000)
+        await world.run(1)
+        if kind == "topic":
+            world.deletions.topic(WORLD_TOPIC)
+        else:
+            world.deletions.group(WORLD_GROUP)
+        await world.run(1)
+        mine = await world.pop(offsets[:1], 10_000)
+        await world.run(30)
+        # Only what was popped since.
+        assert [draft.body for draft in world.again()] == [b"0"]
+        assert mine.pop_time_ms > 0
+
+    asyncio.run(story())
+
+
+def test_clock_set_back_behind_a_deletion_loses_no_message() -> None:
+    async def story() -> None:
+        world = PopWorld()
+        offsets = [world.send(b"%d" % number) for number in range(3)]
+        world.clock.ms += 60_000
+        world.deletions.topic(WORLD_TOPIC)
+        world.clock.ms -= 60_000
+        await world.run(5)
+        await world.pop(offsets, 80_000)
+        await world.run(120)
+        assert len(world.again()) == 3
+
+    asyncio.run(story())

@@ -1,0 +1,70 @@
+"""When topics and groups were deleted, over starts and with clocks that are set."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from roquet.store.tables import deletions
+from roquet.store.tables.deletions import KEPT_MS, Deletions
+from roquet.store.tables.files import JsonFile
+from roquet.testing.clock import FakeClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def test_pop_up_to_the_deletion_of_topic_or_group_is_a_former_one(tmp_path: Path) -> None:
+    clock = FakeClock()
+    file = JsonFile(tmp_path / "roquetDeletions.json")
+    known = Deletions(file, clock)
+    assert not known.covers("t", "g", 0)
+    known.topic("t")
+    at_ms = clock.now_ms()
+    clock.be_busy(5)
+    known.group("g")
+    later_ms = clock.now_ms()
+    asyncio.run(known.persist())
+    clock.be_busy(5)
+    again = Deletions(JsonFile(file.path), clock)
+    again.load()
+    for it in (known, again):
+        assert it.covers("t", "other", at_ms)
+        assert not it.covers("t", "other", at_ms + 1)
+        assert it.covers("t", "g", later_ms)
+        assert not it.covers("t", "g", later_ms + 1)
+        assert not it.covers("other", "other", 0)
+    clock.be_busy(KEPT_MS / 1000)
+    assert not known.covers("t", "g", at_ms)
+
+
+def test_deletion_ahead_of_a_clock_that_was_set_back_is_forgotten() -> None:
+    """What is popped now would count as popped before it, and be lost."""
+    clock = FakeClock()
+    known = Deletions(None, clock)
+    known.topic("early")
+    early_ms = clock.now_ms()
+    clock.set_by(7200)
+    known.topic("ahead")
+    clock.set_by(-7199)
+    assert not known.covers("ahead", "g", early_ms)
+    assert known.covers("early", "g", early_ms)
+
+
+def test_names_without_room_push_out_the_oldest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deletions, "NAMES_MAX", 2)
+    clock = FakeClock()
+    known = Deletions(None, clock)
+    for name in ("a", "b", "a", "c"):
+        clock.be_busy(1)
+        known.topic(name)
+    assert [known.covers(name, "g", 0) for name in ("a", "b", "c")] == [True, False, True]
+    # A damaged file keeps no broker down.
+    (tmp_path / "roquetDeletions.json").write_bytes(b"{")
+    damaged = Deletions(JsonFile(tmp_path / "roquetDeletions.json"), clock)
+    damaged.load()
+    assert not damaged.covers("a", "g", 0)

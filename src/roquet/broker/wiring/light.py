@@ -6,6 +6,7 @@ import dataclasses
 import random
 from typing import TYPE_CHECKING
 
+from roquet.base.clock import HeldClock
 from roquet.broker.light.checks import LightChecks
 from roquet.broker.light.control import LightControl
 from roquet.broker.light.events import LightEvents
@@ -29,6 +30,7 @@ from roquet.broker.remoting.clients.topic_queues import TopicQueues
 from roquet.protocol.hosts import split_addresses
 from roquet.service.duties import Duty
 from roquet.service.lifecycle import Part, Timer
+from roquet.store.housekeeping.steady_time import JUMP_HOLD_MS
 from roquet.store.light_queues import LightQueueStore
 
 if TYPE_CHECKING:
@@ -95,7 +97,8 @@ def make_light(
         deletions=tables.deletions,
         leaving=leaving,
         rules=rules,
-        clock=clock,
+        # What goes is gone: a clock that stays ahead is believed as late as for files.
+        clock=HeldClock(clock, JUMP_HOLD_MS),
     )
 
     def woken(client: Client) -> None:

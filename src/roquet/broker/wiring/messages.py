@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
+from roquet.base.clock import HeldClock
 from roquet.broker.clients.lock_votes import LockVotes
 from roquet.broker.clients.notices import GroupNotices
 from roquet.broker.fastpath.account_rows import AccountRows
@@ -99,7 +100,8 @@ def make_schedule(base: Base, delays: DelayLevels) -> DelaySchedule:
     settings = base.config.store
     form = table_form(settings, "delayOffset.json")
     every_s = settings.offsets_interval_ms / 1000
-    schedule = DelaySchedule(delays, base.store, form, base.clock, every_s, traffic=base.stats)
+    clock = HeldClock(base.clock)
+    schedule = DelaySchedule(delays, base.store, form, clock, every_s, traffic=base.stats)
     schedule.follow(base.config.schedule)
     base.settings.listen(lambda new, _: schedule.follow(new.schedule))
     return schedule

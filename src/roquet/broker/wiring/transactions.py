@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from roquet.acl.rights import EVERYBODY
+from roquet.base.clock import HeldClock
 from roquet.broker.remoting.transactions import ProducerQuestions
 from roquet.broker.services.transactions import HalfDoor, TransactionEnds
 from roquet.broker.transactions.checks import TransactionChecks
@@ -83,7 +84,7 @@ def make_transactions(base: Base, appender: Appender) -> TransactionParts:
         questions=ProducerQuestions(base.identity.name),
         rules=rules,
         keep_hours=base.config.store.reserved_hours,
-        clock=base.clock,
+        clock=HeldClock(base.clock),
     )
     live = LiveTransactionConfig(rules)
     ends = TransactionEnds(

@@ -75,6 +75,7 @@ fn open_store(root: &str) -> Done<Arc<Store>> {
     let env = Env {
         disk: Arc::new(FileDisk::new()),
         clock: Arc::new(now_ms),
+        steady: roquet_core::store::env::steady(),
         boot: 1,
         memory: 1 << 32,
         process: std::process::id(),

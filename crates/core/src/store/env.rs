@@ -4,7 +4,7 @@ use crate::commit_log::Clock;
 use crate::disk::file_disk::FileDisk;
 use crate::disk::Disk;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Disk, clock and what is known of the machine.
 #[derive(Clone)]
@@ -13,6 +13,8 @@ pub struct Env {
     pub disk: Arc<dyn Disk>,
     /// The time.
     pub clock: Clock,
+    /// Milliseconds since some moment, by a clock that nobody can set.
+    pub steady: Clock,
     /// A number that changes when the machine is booted; 0 when there is none.
     pub boot: u64,
     /// Bytes of the machine's memory.
@@ -27,6 +29,7 @@ impl Env {
         Self {
             disk: Arc::new(FileDisk::new()),
             clock: Arc::new(now),
+            steady: steady(),
             boot: boot(),
             memory: memory(),
             process: std::process::id(),
@@ -37,6 +40,12 @@ impl Env {
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |age| i64::try_from(age.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// A clock that nobody can set, from now on.
+pub fn steady() -> Clock {
+    let begin = Instant::now();
+    Arc::new(move || i64::try_from(begin.elapsed().as_millis()).unwrap_or(i64::MAX))
 }
 
 fn boot() -> u64 {

@@ -171,7 +171,7 @@ impl Timers {
         let mut census = Census::of(counted.keys());
         while at < end {
             let state = hold(&self.state);
-            if self.counters.broken_chains.load(Ordering::Relaxed) != broken {
+            if self.remade() != broken {
                 return None;
             }
             let mut next = end;
@@ -179,7 +179,8 @@ impl Timers {
                 if here >= end {
                     break;
                 }
-                if unit.slot_ms() >= read_ms {
+                let has_fired = state.fired.covers(unit.slot_ms(), here.cast_signed());
+                if unit.slot_ms() >= read_ms && !has_fired {
                     census.add(&unit, &self.store);
                 }
                 next = here + super::unit::UNIT_SIZE as u64;
@@ -187,10 +188,16 @@ impl Timers {
             at = if next > at { next } else { end };
         }
         let mut state = hold(&self.state);
-        if self.counters.broken_chains.load(Ordering::Relaxed) != broken {
+        if self.remade() != broken {
             return None;
         }
         Some(self.mend(&mut state, census, &counted, below))
+    }
+
+    /// A number that changes when the log is made anew, or slots are to fire again.
+    fn remade(&self) -> u64 {
+        let counters = &self.counters;
+        counters.broken_chains.load(Ordering::Relaxed) + counters.set_backs.load(Ordering::Relaxed)
     }
 
     /// Where a count begins: between two slots, since a slot that fires is counted by halves.
@@ -199,7 +206,7 @@ impl Timers {
         for _ in 0..TRIES {
             let state = hold(&self.state);
             if state.firing.is_none() {
-                let broken = self.counters.broken_chains.load(Ordering::Relaxed);
+                let broken = self.remade();
                 let (min, end) = (state.log.min(), state.log.end());
                 return Some((min, end, state.read_ms, state.metrics.clone(), broken));
             }

@@ -2,14 +2,15 @@
 //!
 //! Java's seven numbers come first, in a file of 4,096 bytes. Behind them, in bytes that Java leaves
 //! alone, is a block of ours: whether the files were left whole by an orderly stop, with which
-//! precision, and which messages name times of another one. Its checksum covers Java's numbers, so
-//! a block is void once Java has written. All of this stands once more from byte 256 on, and is
-//! written there first: a write that failed may have torn what it wrote, and what is torn must not be
-//! taken for Java's. From byte 512 on stand the checksums of the closed files of the timer log; they
-//! count only together with a valid block.
+//! precision, which messages name times of another one, and what fired while the clock stood ahead.
+//! Its checksum covers Java's numbers, so a block is void once Java has written. All of this stands
+//! once more from byte 256 on, and is written there first: a write that failed may have torn what it
+//! wrote, and what is torn must not be taken for Java's. From byte 512 on stand the checksums of the
+//! closed files of the timer log; they count only together with a valid block.
 
+use super::clock::fired::{Fired, FIRED_MAX};
 use super::eras::{Eras, ERAS_MAX};
-use super::sums::FileSum;
+use super::sums::{decode_sums, encode_sums, FileSum};
 use crate::disk::{Disk, DiskFile, Space};
 use crate::recovery::checkpoint::{fill, number};
 use crate::store::error::StoreError;
@@ -20,9 +21,12 @@ const FILE_SIZE: u64 = 4096;
 /// Bytes of Java's numbers, and of the answer to GET_TIMER_CHECK_POINT.
 pub const JAVA_SIZE: usize = 56;
 const OURS_AT: usize = 64;
-/// Our block: its mark and six numbers, the eras, its checksum.
-const SIZE: usize = OURS_AT + 64 + 16 * ERAS_MAX;
-const MAGIC: u64 = 0x526F_7175_6574_0057;
+const FIRED_AT: usize = OURS_AT + 56 + 16 * ERAS_MAX;
+/// Our block: its mark and six numbers, the eras, what fired ahead of the clock, its checksum.
+const SIZE: usize = FIRED_AT + 24 * FIRED_MAX + 8;
+const MAGIC: u64 = 0x526F_7175_6574_0059;
+/// The block as it was without what fired ahead of the clock.
+const SHORT_BLOCK: (u64, usize) = (0x526F_7175_6574_0057, FIRED_AT + 8);
 /// The block as it was with one era, and before that without a sum of the wheel.
 const OLD_BLOCKS: [(u64, usize); 2] = [
     (0x526F_7175_6574_0056, OURS_AT + 64),
@@ -30,11 +34,7 @@ const OLD_BLOCKS: [(u64, usize); 2] = [
 ];
 /// Where the copy of Java's numbers and our block begins.
 const COPY_AT: usize = 256;
-const SUMS_AT: usize = 512;
-const SUMS_MAGIC: u64 = 0x526F_7175_6574_0058;
-const SUM_SIZE: usize = 24;
-/// Files whose checksums have room; of more files the newest.
-const SUMS_MAX: usize = (4096 - SUMS_AT - 24) / SUM_SIZE;
+pub(super) const SUMS_AT: usize = 512;
 
 /// What our block adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub struct Known {
     pub replay_until: i64,
     /// Messages that name times in other steps than these.
     pub eras: Eras,
+    /// What fired while the clock stood ahead.
+    pub fired: Fired,
     /// Checksum of the wheel's slots, where it was left whole.
     pub wheel_sum: u32,
     /// Where the last file of the timer log begins, and the checksum of its units up to the
@@ -107,6 +109,7 @@ impl TimerCheckpoint {
             ];
             fill(&mut bytes, OURS_AT, &ours);
             fill(&mut bytes, OURS_AT + 56, &known.eras.encode());
+            fill(&mut bytes, FIRED_AT, &known.fired.encode());
             let sum = crc32fast::hash(bytes.get(..SIZE - 8).unwrap_or_default());
             fill(&mut bytes, SIZE - 8, &[u64::from(sum)]);
         }
@@ -121,16 +124,21 @@ impl TimerCheckpoint {
             number(OURS_AT).cast_unsigned() == magic
                 && sum.is_some_and(|sum| u64::from(sum) == number(size - 8).cast_unsigned())
         };
-        let known = if is_block((MAGIC, SIZE)) {
-            let eras: Vec<i64> = (0..2 * ERAS_MAX)
-                .map(|place| number(OURS_AT + 56 + 8 * place))
-                .collect();
+        let numbers = |at: usize, count: usize| -> Vec<i64> {
+            (0..count).map(|place| number(at + 8 * place)).collect()
+        };
+        let is_new = is_block((MAGIC, SIZE));
+        let known = if is_new || is_block(SHORT_BLOCK) {
+            let eras = numbers(OURS_AT + 56, 2 * ERAS_MAX);
+            let fired = numbers(FIRED_AT, 3 * FIRED_MAX);
+            let fired = is_new.then(|| Fired::decode(&fired));
             let base = number(OURS_AT + 40).cast_unsigned();
             Some(Known {
                 whole: number(OURS_AT + 8) == 1,
                 precision_ms: number(OURS_AT + 16),
                 replay_until: number(OURS_AT + 24),
                 eras: Eras::decode(&eras),
+                fired: fired.unwrap_or_default(),
                 wheel_sum: low(number(OURS_AT + 32)),
                 log: (base != u64::MAX).then(|| (base, low(number(OURS_AT + 48)))),
             })
@@ -144,6 +152,7 @@ impl TimerCheckpoint {
                     precision_ms: number(OURS_AT + 16),
                     replay_until: number(OURS_AT + 24),
                     eras: Eras::decode(&[number(OURS_AT + 32), number(OURS_AT + 40)]),
+                    fired: Fired::default(),
                     wheel_sum: if has_sum { low(sum) } else { 0 },
                     log: None,
                 }
@@ -186,45 +195,8 @@ fn read_file(bytes: &[u8]) -> Option<TimerCheckpoint> {
     copy.or(first)
 }
 
-fn low(number: i64) -> u32 {
+pub(super) fn low(number: i64) -> u32 {
     u32::try_from(number).unwrap_or(0)
-}
-
-fn encode_sums(sums: &[FileSum]) -> Vec<u8> {
-    let rows = sums.get(sums.len().saturating_sub(SUMS_MAX)..);
-    let rows = rows.unwrap_or_default();
-    let mut numbers = vec![SUMS_MAGIC, rows.len() as u64];
-    numbers.extend(
-        rows.iter()
-            .flat_map(|row| [row.base, row.end, u64::from(row.sum)]),
-    );
-    let mut bytes = vec![0; 8 * numbers.len() + 8];
-    fill(&mut bytes, 0, &numbers);
-    let size = 8 * numbers.len();
-    let sum = crc32fast::hash(bytes.get(..size).unwrap_or_default());
-    fill(&mut bytes, size, &[u64::from(sum)]);
-    bytes
-}
-
-/// The checksums of closed files; none where the bytes are not what was written.
-fn decode_sums(bytes: &[u8]) -> Vec<FileSum> {
-    let at = |at: usize| number(bytes, at);
-    let count = usize::try_from(at(8)).unwrap_or(usize::MAX);
-    if at(0) != SUMS_MAGIC || count > SUMS_MAX {
-        return Vec::new();
-    }
-    let size = 16 + count * SUM_SIZE;
-    let sum = bytes.get(..size).map(crc32fast::hash);
-    if sum.is_none_or(|sum| u64::from(sum) != at(size)) {
-        return Vec::new();
-    }
-    let rows = (0..count).map(|row| 16 + row * SUM_SIZE);
-    rows.map(|row| FileSum {
-        base: at(row),
-        end: at(row + 8),
-        sum: low(at(row + 16).cast_signed()),
-    })
-    .collect()
 }
 
 /// The open file.
@@ -318,10 +290,11 @@ impl TimerCheckpointFile {
 #[cfg(test)]
 mod tests {
     use super::{
-        decode_sums, encode_sums, read_file, Eras, FileSum, Known, TimerCheckpoint, COPY_AT,
-        JAVA_SIZE, OLD_BLOCKS, OURS_AT, SIZE, SUMS_MAX,
+        decode_sums, encode_sums, read_file, Eras, FileSum, Fired, Known, TimerCheckpoint, COPY_AT,
+        JAVA_SIZE, OLD_BLOCKS, OURS_AT, SHORT_BLOCK, SIZE,
     };
     use crate::recovery::checkpoint::fill;
+    use crate::timer::sums::SUMS_MAX;
 
     fn checkpoint() -> TimerCheckpoint {
         TimerCheckpoint {
@@ -335,6 +308,7 @@ mod tests {
                 precision_ms: 8,
                 replay_until: 9,
                 eras: Eras::decode(&[10, 11, 13, 14]),
+                fired: Fired::decode(&[20, 21, 22, 18, 23, 24]),
                 wheel_sum: 12,
                 log: Some((15, 16)),
             }),
@@ -347,6 +321,7 @@ mod tests {
         assert_eq!(TimerCheckpoint::decode(&ours.encode()), Some(ours));
         let known = ours.known.map(|known| Known {
             whole: false,
+            log: None,
             ..known
         });
         let broken = TimerCheckpoint { known, ..ours };
@@ -437,6 +412,7 @@ mod tests {
                 precision_ms: 8,
                 replay_until: 9,
                 eras: Eras::decode(&[10, 11]),
+                fired: Fired::default(),
                 wheel_sum: if has_sum { 12 } else { 0 },
                 log: None,
             });
@@ -446,13 +422,18 @@ mod tests {
     }
 
     #[test]
-    fn block_without_a_sum_of_the_log_says_so() {
-        let known = checkpoint().known.map(|known| Known { log: None, ..known });
-        let ours = TimerCheckpoint {
-            known,
-            ..checkpoint()
-        };
-        assert_eq!(TimerCheckpoint::decode(&ours.encode()), Some(ours));
+    fn block_without_what_fired_ahead_of_the_clock_is_read() {
+        let mut bytes = checkpoint().encode();
+        let (magic, size) = SHORT_BLOCK;
+        fill(&mut bytes, OURS_AT, &[magic]);
+        let sum = crc32fast::hash(&bytes[..size - 8]);
+        fill(&mut bytes, size - 8, &[u64::from(sum)]);
+        let found = TimerCheckpoint::decode(&bytes).and_then(|found| found.known);
+        let known = checkpoint().known.map(|known| Known {
+            fired: Fired::default(),
+            ..known
+        });
+        assert_eq!(found, known);
     }
 
     #[test]

@@ -201,20 +201,68 @@ impl Timers {
     fn has_fired(&self, state: &State, view: &RecordView<'_>, out_ms: i64) -> bool {
         // One that did not roll is due within a window: then its slot was passed as well.
         let rolled_by = view.store_timestamp + self.config.window_ms() + LATE_MS;
-        self.config.floor(out_ms) < state.read_ms || rolled_by < state.read_ms
+        let until_ms = state.fired.until(view.physical_offset).max(state.read_ms);
+        self.config.floor(out_ms) < until_ms || rolled_by < until_ms
+    }
+
+    /// Takes the read time back to the clock's step.
+    ///
+    /// Slots between the two have fired, and take what enters from now on: what is in them by now is
+    /// told by its place in the commit log.
+    pub(super) fn set_back(&self, state: &mut State, write_ms: i64) -> Result<(), StoreError> {
+        let late = state.late.take().map(|((from, _), _)| from);
+        let fired_until = late.unwrap_or(state.queue_offset).max(state.replay_until);
+        let below = self.place_of(fired_until)?;
+        let config = &self.config;
+        let turn_ms = config.slots.cast_signed() * config.precision_ms;
+        let log_end = state.log.end().cast_signed();
+        state.fired.add(state.read_ms, below, log_end);
+        let latest_ms = state.fired.latest();
+        // Else what waits behind the read time has its slots for itself.
+        let collides = latest_ms - write_ms > turn_ms - config.window_ms() - config.precision_ms;
+        state.read_ms = write_ms;
+        state.write_ms = write_ms;
+        // A slot of which a part is stored fires again, at its time.
+        state.firing = None;
+        state.changed = true;
+        add(&self.counters.set_backs, 1);
+        if let Some(from) = late {
+            // Those that were due at once may have to wait now.
+            state.queue_offset = from;
+        }
+        if late.is_some() || collides {
+            self.refill(state)?;
+        }
+        self.save(state, false)
+    }
+
+    /// A place in the commit log: all messages of the timer topic from an offset on are behind it.
+    fn place_of(&self, offset: i64) -> Result<i64, StoreError> {
+        // In this order: what is stored meanwhile is behind it.
+        let dispatched = self.store.dispatched();
+        let first = self.store.queues().min(TIMER_TOPIC, 0).cast_signed();
+        let units = self.store.units(TIMER_TOPIC, 0, offset.max(first), 1)?;
+        let place = units.first().map_or(dispatched, |(place, _, _)| *place);
+        Ok(place.cast_signed())
     }
 
     /// Starts over from the timer topic: a chain of the log led to what is no unit, or to one that does
     /// not fit its message.
     pub(super) fn start_over(&self, state: &mut State) -> Result<(), StoreError> {
         add(&self.counters.broken_chains, 1);
+        self.refill(state)
+    }
+
+    /// Empties wheel and log, and has all of the timer topic enter once more.
+    fn refill(&self, state: &mut State) -> Result<(), StoreError> {
         snapshot::remove_all(self.store.env.disk.as_ref(), &self.store.config.root)?;
         state.snapshot.1 = None;
         // All that waits is counted again as it enters.
         state.metrics.clear();
         state.log.find_end(0, |_, _| false)?;
+        state.fired.cut_log(0);
         state.wheel.clear();
-        state.replay_until = state.queue_offset;
+        state.replay_until = state.replay_until.max(state.queue_offset);
         state.queue_offset = self.store.queues().min(TIMER_TOPIC, 0).cast_signed();
         state.changed = true;
         Ok(())

@@ -176,7 +176,9 @@ impl Timers {
                 entered_ms: unit.written_ms,
                 rolls: unit.rolls,
             };
-            if !unit.cancels || unit.rolls {
+            // What fired while the clock stood ahead stays in its slot.
+            let has_fired = state.fired.covers(unit.slot_ms(), at);
+            if (!unit.cancels || unit.rolls) && !has_fired {
                 due.push(one);
             }
             // One that goes on to another turn still finds what is in this slot.

@@ -9,6 +9,8 @@
 //! * every message of the timer topic before the queue offset either fired, was cancelled, or hangs
 //!   in a slot at or after `read`;
 //! * a slot fires only when it is before `write`, hence never before the time that was asked for;
+//! * `read` is not beyond `write`: when the clock is set back `read` goes back with it, and what fired
+//!   already is remembered (`fired`);
 //! * `read` moves only when everything of its slot is stored, and is made durable only after that is:
 //!   after a crash a message can be delivered twice, but none is forgotten;
 //! * durable in this order: commit log, timer log, wheel, checkpoint. What follows never names
@@ -19,6 +21,7 @@
 
 mod census;
 mod checkpoint;
+mod clock;
 mod enqueue;
 mod eras;
 mod fire;
@@ -33,6 +36,7 @@ mod wheel;
 
 pub use census::{Mended, TopicTraffic, DELAYS_S};
 pub use checkpoint::{Known, TimerCheckpoint, TimerCheckpointFile, JAVA_SIZE};
+pub use clock::fired::Fired;
 pub use eras::Eras;
 pub use log::TimerLog;
 pub use sums::FileSum;
@@ -44,6 +48,7 @@ use crate::store::error::{ErrorKind, StoreError};
 use crate::store::health::hold;
 use crate::store::Store;
 use census::Census;
+use clock::steady::SteadyClock;
 use fire::Firing;
 use snapshot::Snapshot;
 use std::collections::HashMap;
@@ -127,6 +132,10 @@ pub struct TimerCounters {
     pub write_ms: AtomicI64,
     /// Offset of the next message to enter the wheel.
     pub queue_offset: AtomicI64,
+    /// How far the clock is ahead of the time that has passed, ms; 0 while it is believed.
+    pub clock_lead_ms: AtomicI64,
+    /// Times that the read time went back with the clock.
+    pub set_backs: AtomicU64,
 }
 
 /// How the start found the files.
@@ -156,6 +165,9 @@ struct State {
     late: Option<((i64, FileSum), Firing)>,
     /// Messages that name times in other steps than these.
     eras: Eras,
+    /// What fired while the clock stood ahead.
+    fired: Fired,
+    clock: SteadyClock,
     metrics: HashMap<String, (i64, i64)>,
     traffic: HashMap<String, TopicTraffic>,
     /// Waiting messages by topic as the start counted them, where it made the wheel anew.
@@ -179,6 +191,7 @@ impl State {
             precision_ms: config.precision_ms,
             replay_until: self.replay_until,
             eras: self.eras,
+            fired: self.fired,
             wheel_sum: if whole { self.wheel.sum() } else { 0 },
             log: Some((mark.base, mark.sum)),
         }
@@ -244,14 +257,18 @@ impl Timers {
     /// Does a bounded amount of what is to be done; true when there may be more at once.
     pub fn step(&self) -> Result<bool, StoreError> {
         self.store.usable()?;
-        let now = (self.store.env.clock)();
+        let env = &self.store.env;
         let mut held = hold(&self.state);
         let state = &mut *held;
+        let now = state.clock.look((env.clock)(), (env.steady)());
         let write_ms = self.config.floor(now);
+        if write_ms < state.read_ms {
+            self.set_back(state, write_ms)?;
+        }
         if write_ms > state.write_ms {
-            state.write_ms = write_ms;
             state.enters_until = self.store.log().whole();
         }
+        state.write_ms = write_ms;
         let mut more = false;
         state.lags = false;
         if self.enqueues.load(Ordering::Relaxed) {
@@ -259,6 +276,7 @@ impl Timers {
         }
         if self.dequeues.load(Ordering::Relaxed) && !state.lags {
             more |= self.fire(state)?;
+            state.fired.pass(state.read_ms);
         }
         if (now - state.flushed_ms).abs() >= self.config.flush_ms {
             state.flushed_ms = now;
@@ -412,6 +430,8 @@ impl Timers {
         counters
             .queue_offset
             .store(state.queue_offset, Ordering::Relaxed);
+        let lead_ms = state.clock.lead_ms();
+        counters.clock_lead_ms.store(lead_ms, Ordering::Relaxed);
     }
 }
 

@@ -10,13 +10,14 @@
 //! wheel had turned (`settled`).
 
 use super::census::Census;
+use super::clock::steady::SteadyClock;
 use super::enqueue::{file, out_ms, place, timer_record, whole};
 use super::eras::later;
 use super::sums::{FileSum, Noted};
 use super::wheel::Wheel;
 use super::{
-    settled, snapshot, Eras, Known, State, TimerCheckpoint, TimerCheckpointFile, TimerConfig,
-    TimerLog, TimerRecovered, Unit, TIMER_TOPIC,
+    settled, snapshot, Eras, Fired, Known, State, TimerCheckpoint, TimerCheckpointFile,
+    TimerConfig, TimerLog, TimerRecovered, Unit, TIMER_TOPIC,
 };
 use crate::disk::segment::make_folder;
 use crate::store::error::StoreError;
@@ -42,6 +43,8 @@ pub(super) fn open(
     let noted = noted(&file, found);
     let (mut state, has_wheel) = load(store, config, file, found.unwrap_or_default())?;
     state.eras = known.map_or_else(Eras::default, |known| known.eras);
+    state.fired = known.map_or_else(Fired::default, |known| known.fired);
+    state.fired.cut(store.log().written().cast_signed());
     let mut recovered = TimerRecovered::default();
     let other_ms = known
         .map(|known| known.precision_ms)
@@ -67,6 +70,7 @@ pub(super) fn open(
         let times = state.wheel.used().map(|(time, _)| time);
         state.read_ms = times.min().unwrap_or(state.write_ms).min(state.write_ms);
     }
+    state.fired.cut_log(state.log.end().cast_signed());
     begin(&mut state, config)?;
     let made_anew = recovered.rebuilt_units.is_some_and(|units| units > 0);
     state.changed = made_anew || recovered.cut_bytes > 0 || recovered.replayed > 0;
@@ -127,6 +131,8 @@ fn load(
         firing: None,
         late: None,
         eras: Eras::default(),
+        fired: Fired::default(),
+        clock: SteadyClock::default(),
         metrics: HashMap::new(),
         traffic: HashMap::new(),
         rebuilt: None,
@@ -244,7 +250,7 @@ fn rebuild(
     let mut until = noted.map_or(u64::MAX, |noted| noted.mark.end);
     let mut has_asked = noted.is_some() || state.read_ms == 0;
     loop {
-        let mut pass = Pass::new(store, state, config);
+        let mut pass = Pass::new(store, state, config, noted.is_some());
         let State { wheel, log, .. } = state;
         let scanned = log.scan(0, until, |at, unit| pass.take(wheel, at, unit))?;
         // What is in the wheel by now may come from damaged units: once more, without that file.
@@ -281,6 +287,10 @@ struct Pass<'a> {
     /// The first position of the log, the read time and the time of the wheel.
     from: (i64, i64, i64),
     turn_ms: i64,
+    fired: Fired,
+    /// Whether checksums show what is damaged: then the times of writing need not, and they go back
+    /// when the clock is set back.
+    has_sums: bool,
     census: Census,
     units: u64,
     before: Option<Unit>,
@@ -289,7 +299,7 @@ struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    fn new(store: &'a Store, state: &mut State, config: &'a TimerConfig) -> Self {
+    fn new(store: &'a Store, state: &mut State, config: &'a TimerConfig, has_sums: bool) -> Self {
         state.wheel.clear();
         let slots = config.slots.cast_signed();
         Self {
@@ -298,6 +308,8 @@ impl<'a> Pass<'a> {
             written: store.log().written(),
             from: (state.log.min().cast_signed(), state.read_ms, state.write_ms),
             turn_ms: slots.saturating_mul(config.precision_ms),
+            fired: state.fired,
+            has_sums,
             census: Census::default(),
             units: 0,
             before: None,
@@ -325,10 +337,10 @@ impl<'a> Pass<'a> {
             let twins = before.cancels && unit.cancels;
             let follows = before.physical_offset < unit.physical_offset
                 || (twins && before.physical_offset == unit.physical_offset);
-            follows && before.written_ms <= unit.written_ms
+            follows && (self.has_sums || before.written_ms <= unit.written_ms)
         });
         let is_taken = read_ms > 0 && other.is_some_and(|slot| slot.step != step);
-        let possible = unit.written_ms <= write_ms
+        let possible = (self.has_sums || unit.written_ms <= write_ms)
             && i64::from(unit.wait_ms) <= self.turn_ms
             && time_ms % self.config.precision_ms == 0
             && !(is_open && is_taken);
@@ -341,7 +353,9 @@ impl<'a> Pass<'a> {
         }
         if is_open {
             wheel.chain(unit, at);
-            self.census.add(unit, self.store);
+            if !self.fired.covers(time_ms, at.cast_signed()) {
+                self.census.add(unit, self.store);
+            }
             self.units += 1;
         }
         true
@@ -356,14 +370,16 @@ fn open_units(
     old_ms: i64,
     recovered: &mut TimerRecovered,
 ) -> Result<Vec<Unit>, StoreError> {
+    let fired = state.fired;
     let read_ms = state.read_ms - state.read_ms.rem_euclid(old_ms);
     let written = store.log().written();
     let mut until = noted.map_or(u64::MAX, |noted| noted.mark.end);
     loop {
         let mut units = Vec::new();
-        let scanned = state.log.scan(0, until, |_, unit| {
+        let scanned = state.log.scan(0, until, |at, unit| {
             let has_message = has_message(unit, written);
-            if has_message && unit.slot_ms() >= read_ms {
+            let has_fired = fired.covers(unit.slot_ms(), at.cast_signed());
+            if has_message && unit.slot_ms() >= read_ms && !has_fired {
                 units.push(*unit);
             }
             has_message
@@ -392,6 +408,7 @@ fn refile(
     state.wheel.clear();
     let mut census = Census::default();
     state.log.find_end(0, |_, _| false)?;
+    state.fired.cut_log(0);
     let lowest_ms = lowest(state, config);
     let mut units = 0;
     for mut unit in open {

@@ -7,12 +7,18 @@
 //!
 //! Invariant: a unit that a checksum covers is never written again where it stands.
 
+use super::checkpoint::{low, SUMS_AT};
 use super::log::{TimerLog, SIZE};
 use super::unit::{is_blank, Unit, BLANK_SIZE};
 use crate::disk::segment::Segment;
+use crate::recovery::checkpoint::{fill, number};
 use crate::store::error::StoreError;
 use crc32fast::Hasher;
 
+const SUMS_MAGIC: u64 = 0x526F_7175_6574_0058;
+const SUM_SIZE: usize = 24;
+/// Files whose checksums have room; of more files the newest.
+pub(super) const SUMS_MAX: usize = (4096 - SUMS_AT - 24) / SUM_SIZE;
 /// Units read together at a start: not through the map, whose pages would stay with the process.
 const PIECE: u64 = SIZE * 16_384;
 
@@ -213,6 +219,43 @@ fn scan_file(
             return Ok(is_blank(rest));
         }
     }
+}
+
+pub(super) fn encode_sums(sums: &[FileSum]) -> Vec<u8> {
+    let rows = sums.get(sums.len().saturating_sub(SUMS_MAX)..);
+    let rows = rows.unwrap_or_default();
+    let mut numbers = vec![SUMS_MAGIC, rows.len() as u64];
+    numbers.extend(
+        rows.iter()
+            .flat_map(|row| [row.base, row.end, u64::from(row.sum)]),
+    );
+    let mut bytes = vec![0; 8 * numbers.len() + 8];
+    fill(&mut bytes, 0, &numbers);
+    let size = 8 * numbers.len();
+    let sum = crc32fast::hash(bytes.get(..size).unwrap_or_default());
+    fill(&mut bytes, size, &[u64::from(sum)]);
+    bytes
+}
+
+/// The checksums of closed files; none where the bytes are not what was written.
+pub(super) fn decode_sums(bytes: &[u8]) -> Vec<FileSum> {
+    let at = |at: usize| number(bytes, at);
+    let count = usize::try_from(at(8)).unwrap_or(usize::MAX);
+    if at(0) != SUMS_MAGIC || count > SUMS_MAX {
+        return Vec::new();
+    }
+    let size = 16 + count * SUM_SIZE;
+    let sum = bytes.get(..size).map(crc32fast::hash);
+    if sum.is_none_or(|sum| u64::from(sum) != at(size)) {
+        return Vec::new();
+    }
+    let rows = (0..count).map(|row| 16 + row * SUM_SIZE);
+    rows.map(|row| FileSum {
+        base: at(row),
+        end: at(row + 8),
+        sum: low(at(row + 16).cast_signed()),
+    })
+    .collect()
 }
 
 #[cfg(test)]

@@ -195,6 +195,7 @@ pub fn open(
     let env = Env {
         disk,
         clock: Arc::new(move || now.fetch_add(1, Ordering::Relaxed)),
+        steady: roquet_core::store::env::steady(),
         boot,
         memory: 1 << 30,
         process: 4711,

@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod timer_clock;
 mod timer_damage;
 mod timer_edges;
 mod timer_files;

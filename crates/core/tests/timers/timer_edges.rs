@@ -102,7 +102,7 @@ fn messages_that_fire_together_are_appended_in_batches_of_bounded_count_and_byte
         let mut world = World::new();
         world.stop();
         world.disk.release_locks();
-        let opened = open_ticking(&world.disk, &world.now, &world.config, 1, 1);
+        let opened = open_ticking(&world.disk, (&world.now, &world.lead), &world.config, 1, 1);
         (world.store, world.timers) = opened.unwrap();
         for _ in 0..count {
             send_sized(&world, size, START + 15 * STEP);

@@ -163,6 +163,11 @@ impl TimerWheel {
             ("read_ms", counters.read_ms.load(Ordering::Relaxed)),
             ("write_ms", counters.write_ms.load(Ordering::Relaxed)),
             ("behind", self.core.behind()),
+            (
+                "clock_lead_ms",
+                counters.clock_lead_ms.load(Ordering::Relaxed),
+            ),
+            ("set_backs", total(&counters.set_backs)),
             ("rebuilt_units", recovered.rebuilt_units.map_or(-1, count)),
             ("cut_bytes", count(recovered.cut_bytes)),
             ("replayed", count(recovered.replayed)),

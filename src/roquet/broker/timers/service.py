@@ -20,6 +20,8 @@ from roquet.store.results import StoreFault
 from roquet.store.timer_wheel import close_wheel, open_wheel, recount
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from roquet.base.clock import Clock
     from roquet.broker.timers.rules import TimerConfig
     from roquet.store.store import MessageStore
@@ -60,6 +62,7 @@ class TimerService:
         self._before = (0, 0, clock.now_ms())
         self._trouble: str | None = None
         self._waits = 0
+        self._clock_seen = (0, 0)
         self._checked_ms = clock.now_ms()
         self._corrected = 0
         self._rated = RateLog(log, clock, every_s=60.0)
@@ -246,6 +249,7 @@ class TimerService:
                 " roquet_timer_waits counts the attempts",
             )
         self._waits = waits
+        self._watch_clock(stats)
         trouble = None if self._wheel is None else self._wheel.trouble()
         if trouble != self._trouble:
             self._trouble = trouble
@@ -253,6 +257,20 @@ class TimerService:
                 log.warning("the timer wheel goes on")
             else:
                 log.error("the timer wheel has to wait: %s", trouble)
+
+    def _watch_clock(self, stats: Mapping[str, int]) -> None:
+        """Say when the clock was set so that timers go by another time."""
+        lead_ms, set_backs = stats.get("clock_lead_ms", 0), stats.get("set_backs", 0)
+        before_ms, before = self._clock_seen
+        self._clock_seen = lead_ms, set_backs
+        if set_backs > before:
+            log.warning("the clock was set back: timer messages wait for their time by it")
+        if lead_ms and not before_ms:
+            log.warning(
+                "the clock is %d s ahead of the time that has passed: timer messages do not go by"
+                " it before it has stayed there for a minute",
+                lead_ms // 1000,
+            )
 
     async def check(self) -> None:
         """Count all waiting messages anew and correct the counts, in the hours that are set.

@@ -64,6 +64,8 @@ pub(crate) struct Asked {
 
 pub(crate) struct World {
     pub(crate) disk: SimDisk,
+    /// How far the clock is set ahead of the time that passed since `START`.
+    pub(crate) lead: Arc<AtomicI64>,
     pub(crate) now: Arc<AtomicI64>,
     pub(crate) config: TimerConfig,
     pub(crate) boot: u64,
@@ -80,22 +82,25 @@ pub(crate) fn open(
     config: &TimerConfig,
     boot: u64,
 ) -> Result<(Arc<Store>, Arc<Timers>), roquet_core::store::error::StoreError> {
-    open_ticking(disk, now, config, boot, 0)
+    open_ticking(disk, (now, &Arc::default()), config, boot, 0)
 }
 
-/// Opens with a clock that moves by `tick_ms` at each look.
+/// Opens with a clock that moves by `tick_ms` at each look; `lead` is how far it was set ahead.
 pub(crate) fn open_ticking(
     disk: &SimDisk,
-    now: &Arc<AtomicI64>,
+    (now, lead): (&Arc<AtomicI64>, &Arc<AtomicI64>),
     config: &TimerConfig,
     boot: u64,
     tick_ms: i64,
 ) -> Result<(Arc<Store>, Arc<Timers>), roquet_core::store::error::StoreError> {
     let clock = Arc::clone(now);
+    let (steady, lead) = (Arc::clone(now), Arc::clone(lead));
+    let look = Ordering::Relaxed;
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let env = Env {
         disk: shared,
-        clock: Arc::new(move || clock.fetch_add(tick_ms, Ordering::Relaxed)),
+        clock: Arc::new(move || clock.fetch_add(tick_ms, look)),
+        steady: Arc::new(move || steady.load(look) - lead.load(look)),
         boot,
         memory: 1 << 30,
         process: 4711,
@@ -110,9 +115,11 @@ impl World {
     pub(crate) fn new() -> Self {
         let (disk, now) = (SimDisk::new(), Arc::new(AtomicI64::new(START)));
         let config = timer_config();
-        let (store, timers) = open(&disk, &now, &config, 1).unwrap();
+        let lead = Arc::default();
+        let (store, timers) = open_ticking(&disk, (&now, &lead), &config, 1, 0).unwrap();
         Self {
             disk,
+            lead,
             now,
             config,
             boot: 1,
@@ -129,6 +136,12 @@ impl World {
 
     pub(crate) fn pass(&self, ms: i64) {
         self.now.fetch_add(ms, Ordering::Relaxed);
+    }
+
+    /// Sets the clock by so much.
+    pub(crate) fn set_clock(&self, ms: i64) {
+        self.lead.fetch_add(ms, Ordering::Relaxed);
+        self.pass(ms);
     }
 
     /// Stores a timer message as the broker does; false when it could not be acknowledged.
@@ -247,7 +260,8 @@ impl World {
 
     pub(crate) fn reopen(&mut self) {
         self.disk.release_locks();
-        let opened = open(&self.disk, &self.now, &self.config, self.boot);
+        let clocks = (&self.now, &self.lead);
+        let opened = open_ticking(&self.disk, clocks, &self.config, self.boot, 0);
         (self.store, self.timers) = opened.unwrap();
     }
 

@@ -15,6 +15,7 @@ __all__ = [
     "BalancerHeader",
     "Exchange",
     "Filter",
+    "GrpcSends",
     "GrpcServer",
     "GrpcTls",
     "HeaderPlan",
@@ -558,6 +559,30 @@ class GrpcServer:
         """Connections and calls."""
     def stop(self) -> None:
         """Tell clients to go elsewhere, wait up to 3 s for calls under way, end the thread."""
+
+@final
+class GrpcSends:
+    """Answers plain sends of one port from the fast path of a broker of this process."""
+
+    def __new__(
+        cls,
+        *,
+        body: int,
+        properties: int,
+        property_bytes: int,
+        group: int,
+        checks_type: bool,
+        reserved: set[str],
+    ) -> GrpcSends:
+        """Say what a message may have; sizes are bytes, of which 0 stands for no limit."""
+    @staticmethod
+    def queue_of_group(group: str, queues: int) -> int:
+        """The queue of a message group."""
+    def take(self, server: GrpcServer, ingest: Ingest, now_ms: int) -> list[tuple[Any, ...]]:
+        """Take all news of a server, but for the sends that are answered here.
+
+        Those are stored by the rows of the ingest, and counted with `take_called`.
+        """
 
 @final
 class NetThreads:
@@ -1170,9 +1195,14 @@ class Ingest:
         add_sys_flag: int,
         sys_flag: int,
         settle_queues: int = 0,
+        front_queues: int = 0,
+        message_type: str = "",
     ) -> None:
         """Admit sends to queues below `send_queues`, pulls from those below `read_queues`, and
-        acknowledgements of popped messages of those below `settle_queues`."""
+        acknowledgements of popped messages of those below `settle_queues`.
+
+        Other fronts spread sends of the topic's message type over `front_queues`.
+        """
     def set_group(
         self,
         name: str,
@@ -1210,6 +1240,8 @@ class Ingest:
         The sums are (offset last asked for, offset last committed, commits, answers with messages,
         answers without, messages, bytes, messages left behind, microseconds of the reads).
         """
+    def take_called(self) -> list[tuple[int, int, bool, bool, list[int], int]]:
+        """The same of sends that came by other fronts."""
     def take_answered(self) -> list[tuple[int, int, bool, bool, list[int], int]]:
         """How long answers took since the last call, from arrival to answer.
 

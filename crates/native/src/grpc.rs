@@ -3,7 +3,7 @@
 // PyO3 hands arguments over by value.
 #![allow(clippy::needless_pass_by_value)]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, TcpListener};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -12,10 +12,11 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::{pyclass, pymethods, Bound, IntoPyObject, PyAny, PyRef, PyResult, Python};
 use pyo3::types::PyBytes;
 use pyo3::{BoundObject, PyErr};
-use roquet_core::grpc::{Door, Head, Limits, News, Server};
+use roquet_core::grpc::{Door, Head, Limits, News, SendRules, Sends, Server};
 use roquet_core::tls::{ServerTls, TlsFiles};
 
 use crate::buffer::Lent;
+use crate::ingest::Ingest;
 
 /// How the port speaks TLS, made of PEM files.
 #[pyclass(frozen, module = "roquet.roquet_native")]
@@ -89,6 +90,58 @@ impl BalancerHeader {
 #[pyclass(frozen, module = "roquet.roquet_native")]
 pub(crate) struct GrpcServer {
     server: Server,
+}
+
+/// Answers plain sends of one port from the fast path of a broker of this process.
+#[pyclass(frozen, module = "roquet.roquet_native")]
+pub(crate) struct GrpcSends {
+    core: Sends,
+}
+
+#[pymethods]
+impl GrpcSends {
+    /// Say what a message may have; sizes are bytes, of which 0 stands for no limit.
+    #[new]
+    #[pyo3(signature = (*, body, properties, property_bytes, group, checks_type, reserved))]
+    fn new(
+        body: usize,
+        properties: usize,
+        property_bytes: usize,
+        group: usize,
+        checks_type: bool,
+        reserved: HashSet<String>,
+    ) -> Self {
+        let rules = SendRules {
+            body,
+            properties,
+            property_bytes,
+            group,
+            checks_type,
+            reserved,
+        };
+        Self {
+            core: Sends::new(rules),
+        }
+    }
+
+    /// The queue of a message group.
+    #[staticmethod]
+    fn queue_of_group(group: &str, queues: u32) -> u32 {
+        roquet_core::grpc::queue_of_group(group, queues)
+    }
+
+    /// Take all news of a server, but for the sends that are answered here.
+    fn take<'py>(
+        &self,
+        py: Python<'py>,
+        server: PyRef<'_, GrpcServer>,
+        ingest: PyRef<'_, Ingest>,
+        now_ms: i64,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let server = &server.server;
+        let news = ingest.with_calls(|fast| self.core.answer(server, server.take(), fast, now_ms));
+        news.into_iter().map(|one| tuple(py, one)).collect()
+    }
 }
 
 #[pymethods]

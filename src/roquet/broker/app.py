@@ -173,7 +173,7 @@ def build(
     )
     app = duties.of(App(parts, base.clock, duties.role.duties))
     seen = (base.store, base.metadata, base.health, path, base.state, pair, services)
-    fronts = (local.operations, with_light(local, base, light, answers), duties)
+    fronts = (local.operations, with_light(local, base, light, path, answers), duties)
     return Broker(app, base.identity, listeners, routers[0], routes, *seen, *fronts)
 
 

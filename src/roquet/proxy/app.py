@@ -15,6 +15,7 @@ from roquet.proxy.cluster.guard import Gate
 from roquet.proxy.cluster.lights import ClusterLights, Members
 from roquet.proxy.cluster.transactions import Producers
 from roquet.proxy.cluster.users import ClusterUsers
+from roquet.proxy.fast import FastCalls
 from roquet.proxy.front import Front
 from roquet.proxy.tls import GrpcPortTls, config_of
 from roquet.proxy.transport import GrpcPort
@@ -56,7 +57,8 @@ def build_local(
 
     Raises UsageError without the message definitions, or for TLS that cannot be.
     """
-    return _built(LocalBrokers(broker), host, rules, tls or TlsConfig(), [])
+    fast = None if broker.fast is None else FastCalls(broker.fast, rules, broker.clock)
+    return _built(LocalBrokers(broker), host, rules, tls or TlsConfig(), [], fast=fast)
 
 
 def build_cluster(
@@ -123,11 +125,17 @@ class _Connections:
 
 
 def _built(
-    brokers: Brokers, host: str, rules: ProxyLimits, tls: TlsConfig, before: list[Part]
+    brokers: Brokers,
+    host: str,
+    rules: ProxyLimits,
+    tls: TlsConfig,
+    before: list[Part],
+    *,
+    fast: FastCalls | None = None,
 ) -> Proxy:
     front, clock = Front(brokers, rules), brokers.clock
     port_tls = GrpcPortTls(config_of(rules, tls), clock, "the certificate of gRPC")
-    port = GrpcPort(front, host, rules, port_tls, clock)
+    port = GrpcPort(front, host, rules, port_tls, clock, fast=fast)
 
     def gone(session: Session) -> None:
         _ = port.run(front.renewals.drop(session))

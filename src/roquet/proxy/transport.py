@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
 
     from roquet.base.clock import Clock
+    from roquet.proxy.fast import FastCalls
     from roquet.proxy.front import Conversation, Front
     from roquet.proxy.rules.limits import ProxyLimits
     from roquet.proxy.tls import GrpcPortTls
@@ -43,8 +44,17 @@ class GrpcPort:
     """Listens, and hands calls to the front."""
 
     def __init__(
-        self, front: Front, host: str, rules: ProxyLimits, tls: GrpcPortTls, clock: Clock
+        self,
+        front: Front,
+        host: str,
+        rules: ProxyLimits,
+        tls: GrpcPortTls,
+        clock: Clock,
+        *,
+        fast: FastCalls | None = None,
     ) -> None:
+        """With `fast`, sends that are plain do not come to the front."""
+        self._fast = fast
         self._front = front
         self._host = host
         self._rules = rules
@@ -142,7 +152,7 @@ class GrpcPort:
             # What the core believes meanwhile decides about its memory alone: the front asks again.
             self._secrets = secrets
             self._server.set_secrets(secrets)
-        for what, number, *more in self._server.take():
+        for what, number, *more in self._taken():
             if what == "call":
                 self._begin(number, *more)
             elif what == "refused":
@@ -153,6 +163,14 @@ class GrpcPort:
                 call = self._calls.get(number)
                 if call is not None:
                     call.heard(what, *more)
+
+    def _taken(self) -> list[tuple[Any, ...]]:
+        """Take news, but for sends that were answered by that."""
+        # Where accounts are kept the front asks what each may do.
+        is_fast = self._fast is not None and self._secrets is None and not self._is_stopping
+        found: list[tuple[Any, ...]]
+        found = self._fast.take(self._server) if is_fast and self._fast else self._server.take()
+        return found
 
     def _begin(self, number: int, connection: int, *more: Any) -> None:
         path, remote, local, authority, metadata, data = more

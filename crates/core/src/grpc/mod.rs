@@ -14,11 +14,14 @@
 //! and how often a client may reset calls. What HTTP/2 itself lets a peer do (floods of settings, of
 //! continuations, of resets before a call is accepted) is limited by the `h2` library.
 
+mod asked;
 mod balancer;
 mod call;
 mod connection;
 mod door;
+mod fields;
 mod messages;
+mod sends;
 mod signature;
 
 use std::collections::{HashMap, HashSet};
@@ -40,6 +43,7 @@ use crate::tls::ServerTls;
 
 pub use balancer::Header as BalancerHeader;
 pub use door::Door;
+pub use sends::{queue_of_group, SendRules, Sends};
 pub use signature::Secrets;
 
 /// What is allowed. Sizes are bytes.

@@ -34,6 +34,46 @@ pub struct TopicRow {
     pub add_sys_flag: i32,
     /// What pull answers say about the topic.
     pub sys_flag: i32,
+    /// Queues that other fronts spread sends over; 0 leaves them to those fronts.
+    pub front_queues: i32,
+    /// Which types of messages other fronts may send.
+    pub takes: Takes,
+}
+
+/// Types of plain messages that a topic takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Takes {
+    /// Neither of the two.
+    #[default]
+    Neither,
+    /// NORMAL.
+    Normal,
+    /// FIFO.
+    Fifo,
+    /// MIXED.
+    Both,
+}
+
+impl Takes {
+    /// Reads the attribute `message.type`.
+    pub fn from_attribute(value: &str) -> Self {
+        match value {
+            "NORMAL" => Self::Normal,
+            "FIFO" => Self::Fifo,
+            "MIXED" => Self::Both,
+            _ => Self::Neither,
+        }
+    }
+
+    /// Whether it takes messages without a group.
+    pub fn normal(self) -> bool {
+        matches!(self, Self::Normal | Self::Both)
+    }
+
+    /// Whether it takes messages of a group.
+    pub fn fifo(self) -> bool {
+        matches!(self, Self::Fifo | Self::Both)
+    }
 }
 
 /// Which messages a reader wants.
@@ -225,6 +265,13 @@ impl Table {
     pub fn is_on(&self) -> bool {
         let state = &self.state;
         (state.sends || state.pulls || state.pop.is_some()) && !self.topics.is_empty()
+    }
+
+    /// Whether sends are taken, of anybody, and answered without waiting for a flush or a slave.
+    pub fn answers_at_once(&self) -> bool {
+        let state = &self.state;
+        let waits = state.flush != Flush::NotAwaited || state.slaves != Slaves::None;
+        state.sends && !waits && self.accounts.is_none()
     }
 
     /// Whether a peer needs no account: true for everybody where there are none.

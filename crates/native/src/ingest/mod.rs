@@ -5,6 +5,7 @@
 
 mod accounts;
 mod counted;
+mod handing;
 mod pop;
 
 use std::collections::{HashMap, HashSet};
@@ -14,16 +15,14 @@ use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::{pyclass, pymethods, Bound, IntoPyObject, Py, PyAny, PyResult, Python};
-use pyo3::types::{PyAnyMethods, PyBytes, PyDict, PyDictMethods, PyList, PyListMethods};
-use pyo3::FromPyObject;
+use pyo3::types::{PyBytes, PyDict, PyList, PyListMethods};
 use roquet_core::codec::command::Encoding;
 use roquet_core::ingest::answered;
-use roquet_core::ingest::output::Output;
 use roquet_core::ingest::send::Fixed;
 use roquet_core::ingest::table::{
-    Choice, Delays, Flush, GroupRow, Pulling, Slaves, State, Subscription, TopicRow,
+    Choice, Delays, Flush, GroupRow, Pulling, Slaves, State, Subscription, Takes, TopicRow,
 };
-use roquet_core::ingest::{Ingest as CoreIngest, Outbound, Shared, Standing};
+use roquet_core::ingest::{Ingest as CoreIngest, Shared, Standing};
 use roquet_core::socket;
 use roquet_core::store::Store as CoreStore;
 
@@ -32,6 +31,7 @@ use crate::codec::frame_tuple;
 use crate::filter::Filter;
 use crate::ingest::accounts::{AccountTuple, WhiteTuple};
 use crate::ingest::counted::{AnsweredTuple, StoredTuple, SumsTuple};
+use crate::ingest::handing::{outbound, required, rest_of};
 use crate::ingest::pop::{GivenTuple, MergeTuple, PopTuple, WishTuple};
 use crate::store::Store;
 
@@ -53,6 +53,8 @@ pub(crate) struct Ingest {
     core: Mutex<CoreIngest>,
     /// Those of the threads of connections, one each.
     apart: Vec<Arc<Mutex<CoreIngest>>>,
+    /// That of other fronts, on the loop as well: its answers are counted apart.
+    calls: Mutex<CoreIngest>,
     store: Arc<CoreStore>,
 }
 
@@ -71,9 +73,17 @@ impl Ingest {
         self.apart.iter().map(of).collect()
     }
 
+    /// Has `work` use the ingest of other fronts, what it goes by, and the store.
+    pub(crate) fn with_calls<T>(
+        &self,
+        work: impl FnOnce((&mut CoreIngest, &Shared, &CoreStore)) -> T,
+    ) -> T {
+        work((&mut hold(&self.calls), &self.shared, &self.store))
+    }
+
     /// Takes something of every ingest.
     fn of_all<T>(&self, take: impl Fn(&mut CoreIngest) -> T) -> Vec<T> {
-        let mut all = vec![take(&mut self.core())];
+        let mut all = vec![take(&mut self.core()), take(&mut hold(&self.calls))];
         all.extend(self.apart.iter().map(|core| take(&mut hold(core))));
         all
     }
@@ -100,33 +110,6 @@ fn choice(codes: Option<Vec<i64>>, filter: Option<&Bound<'_, Filter>>) -> Choice
     Choice { codes, filter }
 }
 
-fn rest_of<'py>(py: Python<'py>, output: &Output, from: usize) -> PyResult<Bound<'py, PyBytes>> {
-    PyBytes::new_with(py, output.len() - from, |mut place| {
-        for piece in output.pieces(from) {
-            let (here, left) = place.split_at_mut(piece.len());
-            here.copy_from_slice(piece);
-            place = left;
-        }
-        Ok(())
-    })
-}
-
-fn outbound(py: Python<'_>, all: Vec<Outbound>) -> Vec<(u64, Py<PyBytes>)> {
-    all.into_iter()
-        .map(|(key, bytes)| (key, PyBytes::new(py, &bytes).unbind()))
-        .collect()
-}
-
-fn required<'py, T>(values: &Bound<'py, PyDict>, name: &str) -> PyResult<T>
-where
-    T: for<'a> FromPyObject<'a, 'py, Error = pyo3::PyErr>,
-{
-    values
-        .get_item(name)?
-        .ok_or_else(|| PyValueError::new_err(format!("{name} is missing")))?
-        .extract()
-}
-
 #[pymethods]
 impl Ingest {
     #[new]
@@ -141,6 +124,7 @@ impl Ingest {
         let apart = (1..=threads).map(|number| Arc::new(Mutex::new(made(number, true))));
         Self {
             core: Mutex::new(made(0, false)),
+            calls: Mutex::new(made(0, false)),
             apart: apart.collect(),
             shared,
             store: Arc::clone(store.core()),
@@ -388,7 +372,8 @@ impl Ingest {
     }
 
     /// Set a topic's row; a row that admits nothing is none.
-    #[pyo3(signature = (name, send_queues, read_queues, add_sys_flag, sys_flag, settle_queues = 0))]
+    #[pyo3(signature = (name, send_queues, read_queues, add_sys_flag, sys_flag, settle_queues = 0, front_queues = 0, message_type = ""))]
+    #[allow(clippy::too_many_arguments)] // The columns of a row.
     fn set_topic(
         &self,
         name: &str,
@@ -397,8 +382,12 @@ impl Ingest {
         add_sys_flag: i32,
         sys_flag: i32,
         settle_queues: i32,
+        front_queues: i32,
+        message_type: &str,
     ) {
         let row = TopicRow {
+            front_queues,
+            takes: Takes::from_attribute(message_type),
             send_queues,
             read_queues,
             settle_queues,
@@ -474,8 +463,17 @@ impl Ingest {
 
     /// How long answers took by request, response and way since the last call.
     fn take_answered(&self) -> Vec<AnsweredTuple> {
-        let lines = self.of_all(CoreIngest::take_answered);
-        lines.into_iter().flatten().map(counted::answered).collect()
+        let mut lines = self.core().take_answered();
+        for core in &self.apart {
+            lines.extend(hold(core).take_answered());
+        }
+        lines.into_iter().map(counted::answered).collect()
+    }
+
+    /// The same of sends that came by other fronts.
+    fn take_called(&self) -> Vec<AnsweredTuple> {
+        let lines = hold(&self.calls).take_answered();
+        lines.into_iter().map(counted::answered).collect()
     }
 
     /// Upper bounds of the classes of `take_answered`, in milliseconds.

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from roquet.broker.clients.expressions import Choice
 from roquet.broker.fastpath.pop_rows import SETTLES
 from roquet.broker.services.receive import SUSPEND_MS_MAX
-from roquet.model.attributes import LIGHT_EXPIRATION
+from roquet.model.attributes import LIGHT_EXPIRATION, MESSAGE_TYPE
 from roquet.model.subscription import ExpressionType
-from roquet.model.topic import MESSAGE_TYPES, FilterType, can_read
+from roquet.model.topic import MESSAGE_TYPES, FilterType, can_read, can_write
 from roquet.protocol import names
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode
@@ -339,6 +339,8 @@ class Admission:
             sys_flag.MULTI_TAGS if config.filter_type is FilterType.MULTI_TAG else 0,
             config.sys_flag,
             config.read_queues,
+            self._front_queues(config),
+            config.attributes.get(MESSAGE_TYPE) or "NORMAL",
         )
 
     def _pull_queues(self, config: TopicConfig) -> int:
@@ -356,6 +358,12 @@ class Admission:
         if refused or names.is_retry(config.name) or not _is_plain(config.attributes):
             return 0
         return max(config.read_queues, config.write_queues)
+
+    def _front_queues(self, config: TopicConfig) -> int:
+        """Return over how many queues other fronts spread plain sends; 0 leaves them to those."""
+        if not can_write(config.perm) or names.is_system_topic(config.name):
+            return 0
+        return min(self._send_queues(config), config.write_queues)
 
     def _write_group(self, rows: Rows, name: str) -> None:
         config = self._metadata.groups.get(name)
@@ -433,10 +441,10 @@ class Admission:
         """Count half messages as their processor would have."""
         self._halves.opened(topic, halves)
 
-    def answered(self, answers: AnsweredHere) -> None:
-        """Count how long answers took, if anybody asks."""
+    def answered(self, answers: AnsweredHere, front: str) -> None:
+        """Count how long answers of a front took, if anybody asks."""
         if self._answers is not None:
-            self._answers.answered_many(answers)
+            self._answers.answered_many(answers, front)
 
 
 def _is_plain(attributes: Mapping[str, str]) -> bool:

@@ -76,16 +76,19 @@ class Answers:
         labels = (front, request, _RESPONSES.get(code, _OTHER), "false", "success")
         self._rpc.observe(labels, took_ms)
 
-    def answered_many(self, answers: AnsweredHere) -> None:
-        """Note answers of one kind that the fast path gave."""
-        labels = _labels(answers.request_code, answers.response_code, answers.held, answers.one_way)
+    def answered_many(self, answers: AnsweredHere, front: str) -> None:
+        """Note answers of one kind that the fast path gave for a front."""
+        kind = (answers.request_code, answers.response_code, answers.held, answers.one_way)
+        labels = _labels(*kind, front)
         self._rpc.add(labels, answers.counts, answers.took_us / 1000)
 
 
 @functools.lru_cache(maxsize=4096)
-def _labels(request: int, response: int, polled: bool, one_way: bool) -> tuple[str, ...]:
+def _labels(
+    request: int, response: int, polled: bool, one_way: bool, front: str = "remoting"
+) -> tuple[str, ...]:
     return (
-        "remoting",
+        front,
         _REQUESTS.get(request, _OTHER),
         _RESPONSES.get(response, _OTHER),
         "true" if polled and request in _PULLS else "false",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from roquet.acl.rights import RequestGuard
@@ -14,6 +14,17 @@ if TYPE_CHECKING:
     from roquet.broker.services.clients.heartbeats import Clients
     from roquet.broker.state import Identity
     from roquet.service.metrics import Metrics
+
+
+class FastSends(Protocol):
+    """The fast path of the broker, for sends that are plain."""
+
+    def fresh(self) -> object:
+        """Return what answers them by today's rules, for use before anything else happens.
+
+        It is the core's `Ingest`; None when it is closed.
+        """
+        ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,3 +43,5 @@ class LocalBroker:
     metrics: Metrics
     light: LightOperations | None = None
     """What is done with light topics."""
+    fast: FastSends | None = None
+    """Answers plain sends without a call of an operation."""

@@ -130,8 +130,8 @@ class IngestOwner(Protocol):
         """Note half messages for a topic that were stored."""
         ...
 
-    def answered(self, answers: AnsweredHere) -> None:
-        """Note how long answers took; told some moments later."""
+    def answered(self, answers: AnsweredHere, front: str) -> None:
+        """Note how long answers of a front took; told some moments later."""
         ...
 
 
@@ -253,6 +253,12 @@ class FastPath:
         assert native is not None, "the fast path is not open"
         return native.held(key)
 
+    def fresh(self) -> Rows | None:
+        """Return the native ingest by today's rows, for another front on the loop; None: closed."""
+        if self._native is not None:
+            self._before(self._native, self.now_ms())
+        return self._native
+
     # --- what happens without a connection ------------------------------------------------------
 
     def refresh(self) -> None:
@@ -367,7 +373,9 @@ class FastPath:
     def _settle_answers(self) -> None:
         # No processor asks for these, so that they can wait for the next tick.
         for kind in self.native.take_answered():
-            self._owner.answered(AnsweredHere(*kind))
+            self._owner.answered(AnsweredHere(*kind), "remoting")
+        for kind in self.native.take_called():
+            self._owner.answered(AnsweredHere(*kind), "grpc")
 
     def _serve(self) -> None:
         """Answer held pulls that are due; those for which there is no time have the next turn."""

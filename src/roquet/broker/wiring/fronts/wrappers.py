@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from roquet.broker.wiring.base import Base
     from roquet.broker.wiring.light import LightService
     from roquet.broker.wiring.pop import PopParts
+    from roquet.remoting.connections.fast_ingest import FastPath
 
 
 def make_fronts(
@@ -43,9 +44,9 @@ def make_fronts(
 
 
 def with_light(
-    local: LocalBroker, base: Base, service: LightService, answers: Answers | None
+    local: LocalBroker, base: Base, service: LightService, path: FastPath, answers: Answers | None
 ) -> LocalBroker:
-    """Return what other fronts are given, with what they may do with light topics."""
+    """Return what other fronts are given, with light topics and the fast path of sends."""
     light = service.light
     operations = make_light_operations(
         service.control,
@@ -55,7 +56,8 @@ def with_light(
         wrappers=front_wrappers(base, answers),
         access=base.access,
     )
-    return dataclasses.replace(local, light=operations)
+    # Its rows admit nothing where plugins are to see every send.
+    return dataclasses.replace(local, light=operations, fast=path)
 
 
 def remoting_wrappers(base: Base) -> list[Wrapper]:

@@ -1,0 +1,400 @@
+//! Plain sends of gRPC on the fast path: a request becomes a frame, the frame's answer the call's.
+//!
+//! What is plain here is what `proxy/services/produce.py` takes without a refusal: one message of type NORMAL
+//! or FIFO for a topic of that type, within all limits, of the fields that `asked.rs` lists. Everything
+//! else is left to it, as if nobody had looked. The frame passes the rules of every send (`ingest/send.rs`).
+//!
+//! **Invariant.** A call is answered here only after its message was appended; a call that was not
+//! answered here has changed nothing.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::asked::{read, Asked};
+use super::fields::{Odd, Written};
+use super::{Head, News, Server};
+use crate::codec::command::{Encoding, Header, JAVA};
+use crate::codec::{frame, host};
+use crate::ingest::send::SEND;
+use crate::ingest::table::{Shared, Table, TopicRow};
+use crate::ingest::Ingest;
+use crate::java_hash;
+use crate::store::Store;
+
+const METHOD: &str = "/apache.rocketmq.v2.MessagingService/SendMessage";
+const CLIENT_ID: &str = "x-mq-client-id";
+const CLIENT_ID_LENGTH_MAX: usize = 1024;
+/// `Code.OK`.
+const OK: u64 = 20_000;
+/// `INTERNAL` of gRPC.
+const INTERNAL: u8 = 13;
+/// Bit of a stored message whose body is compressed.
+const SYS_COMPRESSED: i32 = 1;
+/// Properties beyond this are left alone: the fast path takes 32, of which it needs some itself.
+const SPARE_PROPERTIES: usize = 20;
+/// The connection of the ingest that stands for whoever is served at the moment: no port has so many.
+const CONNECTION: u64 = u64::MAX;
+/// Frames that are appended together.
+const TOGETHER_MAX: usize = 4 << 20;
+
+/// What a message may have. Sizes are bytes, of which 0 stands for no limit.
+#[derive(Clone, Debug, Default)]
+pub struct SendRules {
+    /// Body.
+    pub body: usize,
+    /// User properties.
+    pub properties: usize,
+    /// Keys and values, tag and keys.
+    pub property_bytes: usize,
+    /// A message group is shorter.
+    pub group: usize,
+    /// Whether topics take their own type alone.
+    pub checks_type: bool,
+    /// Names that no user's property may have.
+    pub reserved: HashSet<String>,
+}
+
+/// Answers plain sends.
+#[derive(Debug)]
+pub struct Sends {
+    rules: SendRules,
+    /// The queue of the next message without a group.
+    turn: AtomicU32,
+}
+
+/// A send that is plain so far.
+struct Plain {
+    call: u64,
+    connection: u64,
+    head: Box<Head>,
+    message: bytes::Bytes,
+}
+
+impl Sends {
+    /// Begins with the first queue.
+    pub fn new(rules: SendRules) -> Self {
+        Self {
+            rules,
+            turn: AtomicU32::new(0),
+        }
+    }
+
+    /// Answers what is plain among the news, and returns the rest. `shared` is what the ingest goes by.
+    ///
+    /// News of a connection keep their order, but for sends, which clients start side by side.
+    pub fn answer(
+        &self,
+        server: &Server,
+        news: Vec<News>,
+        (ingest, shared, store): (&mut Ingest, &Shared, &Store),
+        now_ms: i64,
+    ) -> Vec<News> {
+        if !shared.read().answers_at_once() {
+            return news;
+        }
+        let mut left = Vec::with_capacity(news.len());
+        let mut batch = Batch::default();
+        for one in news {
+            let plain = match one {
+                News::Call {
+                    call,
+                    connection,
+                    head,
+                    message: Some(message),
+                } if head.path == METHOD => Plain {
+                    call,
+                    connection,
+                    head,
+                    message,
+                },
+                other => {
+                    batch.send(server, (&mut *ingest, store), now_ms, &mut left);
+                    left.push(other);
+                    continue;
+                }
+            };
+            if !batch.takes(&plain) {
+                batch.send(server, (&mut *ingest, store), now_ms, &mut left);
+            }
+            let number = i32::try_from(batch.sends.len()).unwrap_or(i32::MAX);
+            let table = shared.read();
+            let framed = !server.is_slow(plain.call)
+                && self
+                    .frame(&table, &plain, number, now_ms, &mut batch.frames)
+                    .is_ok();
+            drop(table);
+            if framed {
+                batch.sends.push(plain);
+            } else {
+                left.push(plain.into());
+            }
+        }
+        batch.send(server, (ingest, store), now_ms, &mut left);
+        left
+    }
+
+    /// Appends the frame of a send.
+    fn frame(
+        &self,
+        table: &Table,
+        plain: &Plain,
+        opaque: i32,
+        now_ms: i64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Odd> {
+        check_client(&plain.head)?;
+        let asked = read(&plain.message)?;
+        let row = table.topics.get(asked.topic).ok_or(Odd)?;
+        self.check(&asked, row)?;
+        let queue = self.queue(asked.group, row)?;
+        let born = match asked.born_ms {
+            Some(born_ms) => born_ms.to_string(),
+            None => now_ms.to_string(),
+        };
+        let properties = properties(&asked, &plain.head, &born);
+        let flag = if asked.is_gzip { SYS_COMPRESSED } else { 0 };
+        let (queue, flag) = (queue.to_string(), flag.to_string());
+        let ext = [
+            ("producerGroup", asked.topic),
+            ("topic", asked.topic),
+            ("defaultTopic", asked.topic),
+            ("defaultTopicQueueNums", "0"),
+            ("queueId", &queue),
+            ("sysFlag", &flag),
+            ("bornTimestamp", &born),
+            ("flag", "0"),
+            ("properties", &properties),
+            ("reconsumeTimes", "0"),
+        ];
+        let header = Header {
+            code: SEND,
+            language: JAVA,
+            opaque,
+            ..Header::empty()
+        };
+        let size = asked.body.len();
+        frame::encode_start(Encoding::Binary, &header, Some(ext.into_iter()), size, out)
+            .map_err(|_| Odd)?;
+        out.extend_from_slice(asked.body);
+        Ok(())
+    }
+
+    /// Checks what the front would refuse, and what it would do more for.
+    fn check(&self, asked: &Asked<'_>, row: &TopicRow) -> Result<(), Odd> {
+        let rules = &self.rules;
+        let within = |size: usize, most: usize| most == 0 || size <= most;
+        let fits = if asked.group.is_empty() {
+            row.takes.normal()
+        } else {
+            row.takes.fifo()
+        };
+        let mut size = asked.tag.len() + asked.keys.iter().map(|key| key.len()).sum::<usize>();
+        for (name, value) in &asked.properties {
+            if name.is_empty() || rules.reserved.contains(*name) {
+                return Err(Odd);
+            }
+            size += name.len() + value.len();
+        }
+        let plain_texts = is_word(asked.id)
+            && (asked.tag.is_empty() || is_word(asked.tag) && !asked.tag.contains('|'))
+            && asked.keys.iter().all(|key| is_word(key))
+            && (asked.born_host.is_empty() || is_word(asked.born_host))
+            && (asked.group.is_empty() || !asked.group.trim().is_empty());
+        let group_fits = rules.group == 0 || asked.group.len() < rules.group;
+        let fine = plain_texts
+            && group_fits
+            && (fits || !rules.checks_type)
+            && !asked.body.is_empty()
+            && within(asked.body.len(), rules.body)
+            && asked.properties.len() <= rules.properties.min(SPARE_PROPERTIES)
+            && within(size, rules.property_bytes);
+        fine.then_some(()).ok_or(Odd)
+    }
+
+    fn queue(&self, group: &str, row: &TopicRow) -> Result<u32, Odd> {
+        let queues = u32::try_from(row.front_queues).map_err(|_| Odd)?;
+        if queues == 0 {
+            return Err(Odd);
+        }
+        if group.is_empty() {
+            return Ok(self.turn.fetch_add(1, Ordering::Relaxed).wrapping_add(1) % queues);
+        }
+        Ok(queue_of_group(group, queues))
+    }
+}
+
+/// The queue of a message group: the consistent hash that Java's proxy takes.
+pub fn queue_of_group(group: &str, queues: u32) -> u32 {
+    let mut state = i64::from(java_hash::hash(group.as_bytes())).cast_unsigned();
+    let mut candidate = 0_u32;
+    loop {
+        state = state
+            .wrapping_mul(2_862_933_555_777_941_757)
+            .wrapping_add(1);
+        #[allow(clippy::cast_precision_loss)] // 31 bits.
+        let share = ((state >> 33) + 1) as f64 / f64::from(1_u32 << 31);
+        let following = (f64::from(candidate) + 1.0) / share;
+        if following >= f64::from(queues) {
+            return candidate;
+        }
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Below `queues`.
+        let next = following as u32;
+        candidate = next;
+    }
+}
+
+/// Whether a text has something to read and no blank, so that nobody asks what it means.
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && !text.contains(char::is_whitespace)
+}
+
+fn check_client(head: &Head) -> Result<(), Odd> {
+    let mut given = head.metadata.iter().rev();
+    let (_, id) = given.find(|(name, _)| name == CLIENT_ID).ok_or(Odd)?;
+    (is_word(id) && id.len() <= CLIENT_ID_LENGTH_MAX)
+        .then_some(())
+        .ok_or(Odd)
+}
+
+/// Writes the properties of a message, in the order of the front.
+fn properties(asked: &Asked<'_>, head: &Head, born: &str) -> String {
+    let mut out = String::with_capacity(256);
+    let mut add = |name: &str, value: &str| {
+        if !value.is_empty() {
+            out.push_str(name);
+            out.push('\u{1}');
+            out.push_str(value);
+            out.push('\u{2}');
+        }
+    };
+    for (name, value) in &asked.properties {
+        add(name, value);
+    }
+    let host = match asked.born_host {
+        "" => head.peer.rsplit_once(':').map_or("", |(host, _)| host),
+        given => given,
+    };
+    add("TAGS", asked.tag);
+    add("KEYS", &asked.keys.join(" "));
+    add("UNIQ_KEY", asked.id);
+    add("PGROUP", asked.topic);
+    add("RECONSUME_TIME", &asked.attempt.to_string());
+    add("__SHARDINGKEY", asked.group);
+    add("TRACE_CONTEXT", asked.trace);
+    add("__BORNHOST", host);
+    add("BORN_TIMESTAMP", born);
+    out
+}
+
+impl From<Plain> for News {
+    fn from(plain: Plain) -> Self {
+        Self::Call {
+            call: plain.call,
+            connection: plain.connection,
+            head: plain.head,
+            message: Some(plain.message),
+        }
+    }
+}
+
+/// Sends of one connection that are appended together.
+#[derive(Default)]
+struct Batch {
+    sends: Vec<Plain>,
+    frames: Vec<u8>,
+}
+
+/// The place of a message that was stored, or why it was not.
+type Outcome = Result<(u64, Option<String>), String>;
+
+impl Batch {
+    fn takes(&self, plain: &Plain) -> bool {
+        let same = self
+            .sends
+            .first()
+            .is_none_or(|first| first.connection == plain.connection);
+        same && self.frames.len() + plain.message.len() <= TOGETHER_MAX
+    }
+
+    /// Appends them and answers; those that the fast path did not take go to `left`.
+    fn send(
+        &mut self,
+        server: &Server,
+        (ingest, store): (&mut Ingest, &Store),
+        now_ms: i64,
+        left: &mut Vec<News>,
+    ) {
+        if self.sends.is_empty() {
+            return;
+        }
+        let mut outcomes = self.feed((ingest, store), now_ms);
+        for (number, plain) in self.sends.drain(..).enumerate() {
+            match outcomes.remove(&i32::try_from(number).unwrap_or(i32::MAX)) {
+                None => left.push(plain.into()),
+                Some(Ok((offset, transaction))) => {
+                    let id = read(&plain.message).map_or("", |asked| asked.id);
+                    let answer = answer(id, offset, transaction.as_deref().unwrap_or(""));
+                    server.send(plain.call, &answer);
+                    server.finish(plain.call, 0, "");
+                }
+                // It was refused or is not safe: it must not be sent a second time from here.
+                Some(Err(remark)) => drop(server.finish(plain.call, INTERNAL, &remark)),
+            }
+        }
+        self.frames.clear();
+    }
+
+    /// Returns the answers by number; there is none for what the processors would get.
+    fn feed(
+        &mut self,
+        (ingest, store): (&mut Ingest, &Store),
+        now_ms: i64,
+    ) -> HashMap<i32, Outcome> {
+        let peer = self
+            .sends
+            .first()
+            .map(|first| first.head.peer.parse::<SocketAddr>());
+        let Some(Ok(peer)) = peer else {
+            return HashMap::new();
+        };
+        ingest.open(CONNECTION, &host::encode(peer), false);
+        // What is left over is known by having no answer.
+        let fed = ingest.feed(store, CONNECTION, &self.frames, now_ms, &mut |_, _| ());
+        ingest.close(CONNECTION);
+        let replies = fed.replies.pieces(0).collect::<Vec<_>>().concat();
+        ingest.recycle(fed.replies);
+        let mut found = HashMap::with_capacity(self.sends.len());
+        let mut rest = replies.as_slice();
+        while let Ok(Some(frame)) = frame::cut(rest, usize::MAX >> 1) {
+            rest = rest.get(frame.size..).unwrap_or_default();
+            let Ok(header) = frame.decode_header() else {
+                continue;
+            };
+            let offset = header.get("queueOffset").and_then(|text| text.parse().ok());
+            let outcome = match offset {
+                Some(offset) if header.code == 0 => {
+                    Ok((offset, header.get("transactionId").map(str::to_owned)))
+                }
+                _ => Err(header.remark.as_deref().unwrap_or("not stored").to_owned()),
+            };
+            found.insert(header.opaque, outcome);
+        }
+        found
+    }
+}
+
+/// Writes the answer of a message that is stored.
+fn answer(id: &str, offset: u64, transaction: &str) -> Vec<u8> {
+    let mut status = Written::default();
+    status.number(1, OK).text(2, "OK");
+    let mut entry = Written::default();
+    entry
+        .message(1, &status.0)
+        .text(2, id)
+        .text(3, transaction)
+        .number(4, offset);
+    let mut answer = Written::default();
+    answer.message(1, &status.0).message(2, &entry.0);
+    answer.0
+}

@@ -84,14 +84,11 @@ def test_user_with_rights_sends_and_receives_and_others_do_not(world: ProxyWorld
             came.append(message["body"])
             ann.ask("ack", group=GROUP, message=message["id"])
     assert came[0] == b"x"
-    # Whoever is not let in is shown no route; the client does not pass on why.
-    for who, words in (
-        (CLERK, "no permission"),
-        (STRANGER, "failed to fetch topic"),
-        (None, "failed to fetch topic"),
-    ):
+    # Whoever is not let in, or has no right on the topic, is shown no route; the client does not
+    # pass on why.
+    for who in (CLERK, STRANGER, None):
         refusal = send(world.peer("python", who))
-        assert words in refusal, refusal[-500:]
+        assert "failed to fetch topic" in refusal, refusal[-500:]
     told(world, user_command(3002, "ann", {"userStatus": "disable"}))
     until_sent(ann, wanted=False)
     told(world, user_command(3002, "ann", {"userStatus": "enable"}))

@@ -64,4 +64,5 @@ def test_cpu_of_a_tree_has_that_of_children_that_ended() -> None:
     spin = "import time\nwhile time.process_time() < 0.3: pass"
     before = tree_cpu_s(os.getpid())
     subprocess.run([sys.executable, "-c", spin], check=True)
-    assert tree_cpu_s(os.getpid()) - before >= 0.3
+    # The system counts in ticks of 10 ms, for each of two figures.
+    assert tree_cpu_s(os.getpid()) - before >= 0.3 - 0.05

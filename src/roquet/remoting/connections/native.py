@@ -304,7 +304,9 @@ class NativeConnections:
             why = f"not within {HANDSHAKE_S:g} s"
             raise HandshakeError(why) from None
         finally:
-            del self._handshakes[connection.key]
+            # The error's frames hold the future, and the future the error: a cycle that would keep
+            # the connection until it is collected.
+            del self._handshakes[connection.key], waiting
             if connection.key in self._connections and not connection.is_open:
                 connection.transport.abort()
 

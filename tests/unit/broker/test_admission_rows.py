@@ -452,10 +452,10 @@ def test_what_threads_answered_is_counted_as_a_processor_would(tmp_path: Path) -
     desk.admission.opened("t", 4)
     assert desk.told() == [("halves.opened", "t", 4)]
     answers = cast("Any", object())
-    desk.admission.answered(answers)
-    assert desk.told() == [("answers.answered_many", answers)]
+    desk.admission.answered(answers, "remoting")
+    assert desk.told() == [("answers.answered_many", answers, "remoting")]
     nobody_asks = desk.made(SimpleNamespace(takes_sends=lambda: True), answers=None)
-    nobody_asks.answered(answers)
+    nobody_asks.answered(answers, "remoting")
     assert desk.told() == []
 
 

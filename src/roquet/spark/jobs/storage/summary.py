@@ -10,7 +10,7 @@ A part that replaces others has their offsets, so the end of a queue is that of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import msgspec
 
@@ -115,4 +115,4 @@ def from_json(found: Any) -> Summary:
 def _rows(found: Any) -> Iterable[list[Any]]:
     if not isinstance(found, list):
         raise TypeError(f"a list is expected, not {type(found).__name__}")
-    return found
+    return cast("list[list[Any]]", found)

@@ -201,14 +201,14 @@ def test_other_settings_write_everything_by_them(tmp_path: Path) -> None:
     gate = SimpleNamespace(takes_sends=lambda: True, judges_reads=False)
     desk.admission = desk.made(gate, answers=None)
     desk.base.metadata.topics.put(TopicConfig(name="%RETRY%g", read_queues=3))
-    assert ("set_topic", "%RETRY%g", 0, 3, 0, 0, 3) in desk.written()
+    assert ("set_topic", "%RETRY%g", 0, 3, 0, 0, 3, 0, "NORMAL") in desk.written()
     pull = dataclasses.replace(
         desk.config.pull, filter_retries=True, slave_read=True, reject_pull_consumers=True
     )
     store = dataclasses.replace(desk.config.store, sync_flush_timeout_ms=7)
     desk.admission.follow(pull, store)
     written = desk.written()
-    assert ("set_topic", "%RETRY%g", 0, 0, 0, 0, 3) in written
+    assert ("set_topic", "%RETRY%g", 0, 0, 0, 0, 3, 0, "NORMAL") in written
     assert not [it for it in written if it[0] == "set_group"], "without a heartbeat none may pull"
     (state,) = [it[1] for it in written if it[0] == "set_state"]
     assert (state["pulls"], state["flush_timeout_ms"]) == (False, 7)
@@ -302,8 +302,8 @@ def test_row_of_a_topic_has_its_flags_and_one_that_is_gone_is_empty(tmp_path: Pa
         TopicConfig(name="single", filter_type=FilterType.SINGLE_TAG, read_queues=3),
     )
     assert sorted(desk.written()) == [
-        ("set_topic", "many", 0, 3, sys_flag.MULTI_TAGS, 1, 3),
-        ("set_topic", "single", 0, 3, 0, 0, 3),
+        ("set_topic", "many", 0, 3, sys_flag.MULTI_TAGS, 1, 3, 0, "NORMAL"),
+        ("set_topic", "single", 0, 3, 0, 0, 3, 0, "NORMAL"),
     ]
     topics.remove("many")
     assert desk.written() == [("set_topic", "many", 0, 0, 0, 0)]

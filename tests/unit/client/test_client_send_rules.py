@@ -70,6 +70,19 @@ def test_send_during_a_restart_uses_its_time(tmp_path: Path) -> None:
     asyncio.run(tell())
 
 
+def test_send_without_a_broker_says_so_and_blames_no_name_server(tmp_path: Path) -> None:
+    async def tell() -> None:
+        async with running_name_server(tmp_path) as name_server:
+            address = f"127.0.0.1:{name_server.server.port}"
+            async with roquet.connect(f"rmq://{address}") as mq, mq.producer() as producer:
+                for timeout_s in (0.3, 0.5, 0.7, 1.1):
+                    # The last try has no time for anything, and would blame whom it asks first.
+                    with pytest.raises(Unreachable, match="no broker is registered at"):
+                        await producer.send("t", b"x", timeout_s=timeout_s)
+
+    asyncio.run(tell())
+
+
 def test_refusals_name_no_java_class_and_no_foreign_page() -> None:
     given = "org.apache.rocketmq.acl.common.AclException: Check signature failed for accessKey=k"
     assert str(refused(1, given)) == (

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _RESTART_PAUSE_S = 0.1
 _BUSY_PAUSE_MAX_S = 0.8
+_SHORT_TRY_S = 0.2
+"""A try with less time than this fails for lack of time, whatever else may be wrong."""
 _FIELDS_MAX = 4096
 """Queues whose fields are kept."""
 _SYS_FLAG, _BORN, _FLAG, _PROPERTIES, _BATCH = (
@@ -134,6 +136,7 @@ class Delivery:
         last: MessageQueue | None = None
         attempt = 0
         busy_s = _RESTART_PAUSE_S
+        told: RoquetError | None = None
         while True:
             attempt += 1
             left = end - loop.time()
@@ -144,14 +147,15 @@ class Delivery:
                 last = await self.choose(encoded.topic, chooser, last, left)
                 return await self._send_to(encoded, last, left)
             except (Refused, Unreachable, OutcomeUnknown) as error:
+                told = _telling(told, error, left)
                 again = may_retry(error, retry_unknown=self._options.retry_unknown)
                 never_left = isinstance(error, Unreachable) and not cannot_heal(error)
                 busy = self._options.retries > 0 and is_busy(error)
                 if not again or (attempt >= tries and not (never_left or busy)):
-                    raise
+                    raise told from told.__cause__
                 left = end - loop.time()
                 if left <= 0.0:
-                    raise
+                    raise told from told.__cause__
                 if busy and (attempt >= tries or self._is_only_broker(encoded.topic, last)):
                     await self._wait_for_broker(encoded.topic, busy_s, left)
                     busy_s = min(2 * busy_s, _BUSY_PAUSE_MAX_S)
@@ -298,6 +302,12 @@ class Delivery:
             session.book.forget(topic)
             raise Unreachable(f"topic {topic} has no queue that can be written to now")
         return queues
+
+
+def _telling(before: RoquetError | None, error: RoquetError, left_s: float) -> RoquetError:
+    """Return what to raise: a try that had no time says less than the one before it."""
+    had_time = left_s > _SHORT_TRY_S or not isinstance(error, Unreachable)
+    return error if had_time or before is None else before
 
 
 def _now_ms() -> int:

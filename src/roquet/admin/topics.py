@@ -161,7 +161,8 @@ class Topics:
         except Refused as refusal:
             if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
-            raise unknown_topic(topic) from refusal
+            left = (await self.presence(topic)).departed or frozenset()
+            raise unknown_topic(topic, left) from refusal
 
     async def presence(self, topic: str) -> Presence:
         """Return where a topic is, and which brokers left that served it.
@@ -397,8 +398,17 @@ class Topics:
             await clock.sleep(_ROUTE_STEP_S)
 
 
-def unknown_topic(topic: str) -> Refused:
-    """Return the error for a topic that is nowhere, with what helps."""
+def unknown_topic(topic: str, left: Iterable[str] = ()) -> Refused:
+    """Return the error for a topic that is nowhere, with what helps.
+
+    `left` are the brokers that served it and are away: its messages are theirs.
+    """
+    away = ", ".join(sorted(left))
+    if away:
+        text = f"topic {topic} is out of reach: {away} left the cluster and has its messages"
+        return Refused(
+            ResponseCode.TOPIC_NOT_EXIST, f"{text}; start it, see: roquet cluster health"
+        )
     wrong = names.check_topic(topic)
     hint = f"try: roquet topic create {topic}" if wrong is None else wrong
     return Refused(ResponseCode.TOPIC_NOT_EXIST, f"there is no topic {topic}; {hint}")

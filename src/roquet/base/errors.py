@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -59,3 +60,18 @@ class DiskFull(RoquetError):  # noqa: N818
 
 class TableFull(RoquetError):  # noqa: N818
     """A table takes no more entries; those that it has can still be changed."""
+
+
+def cannot_listen(where: str, error: Exception, *, on: str = "on") -> UsageError:
+    """Return the error of a server that does not get `where` (host:port), with what helps."""
+    code = getattr(error, "errno", None)
+    if code == errno.EADDRINUSE:
+        port = where.rpartition(":")[2]
+        text = f"another process has this port (ss -ltnp 'sport = :{port}'): stop it or change ours"
+    elif code == errno.EADDRNOTAVAIL:
+        text = "this machine has no such address"
+    elif code == errno.EACCES:
+        text = "ports below 1024 need a right (CAP_NET_BIND_SERVICE): choose a higher one"
+    else:
+        text = getattr(error, "strerror", None) or str(error)
+    return UsageError(f"cannot listen {on} {where}: {text}")

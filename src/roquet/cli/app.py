@@ -76,6 +76,33 @@ class _Parser(argparse.ArgumentParser):
         super()._check_value(action, value)
 
     # typing.override came with Python 3.12.
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # type: ignore[explicit-override]
+        """Take an optional word behind flags too; refuse what is left where its help is."""
+        found, left = super().parse_known_args(args, namespace)
+        if left and self._subparsers is None:
+            left = self._taken_late(found, left)
+            if left:
+                self.error(self._unknown(left))
+        return found, left
+
+    def _taken_late(self, found: Any, left: list[str]) -> list[str]:
+        """Give words that came behind flags to the arguments that argparse gave nothing before."""
+        for action in self._get_positional_actions():
+            is_open = action.nargs == "?" and getattr(found, action.dest) == action.default
+            if left and is_open and not left[0].startswith("-"):
+                setattr(found, action.dest, self._get_values(action, [left[0]]))
+                left = left[1:]
+        return left
+
+    def _unknown(self, left: list[str]) -> str:
+        import difflib  # noqa: PLC0415  (only a mistake needs it)
+
+        text = f"unrecognized arguments: {' '.join(left)[:200]}"
+        flags = [it for it in self._option_string_actions if it.startswith("--")]
+        near = difflib.get_close_matches(left[0].partition("=")[0][:80], flags, n=1)
+        return f"{text}: did you mean {near[0]}?" if near else text
+
+    # typing.override came with Python 3.12.
     def error(self, message: str) -> NoReturn:  # type: ignore[explicit-override]
         """Raise UsageError instead of exiting; show what there is to whoever typed no command."""
         if message.endswith(f"required: {_COMMAND}"):

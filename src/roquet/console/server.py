@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from roquet.base.errors import UsageError
+from roquet.base.errors import UsageError, cannot_listen
 from roquet.service.background import Tasks
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class HttpService:
         try:
             self._socket = socket.create_server(where, family=family, backlog=_BACKLOG)
         except (OSError, OverflowError) as error:
-            raise UsageError(f"cannot listen on {where[0]}:{where[1]}: {error}") from error
+            raise cannot_listen(f"{where[0]}:{where[1]}", error) from error
         self._socket.setblocking(False)
         self._tasks.spawn(self._server.serve([self._socket]), "console")
         while not self._server.started and len(self._tasks):

@@ -14,7 +14,7 @@ import os
 from typing import TYPE_CHECKING, cast
 
 from roquet.base.clock import steady_ms
-from roquet.base.errors import UsageError
+from roquet.base.errors import cannot_listen
 from roquet.base.overriding import override
 from roquet.ha.feed import start_of
 from roquet.ha.frames import REPORT, PeerFault
@@ -97,7 +97,7 @@ class HaMaster:
         try:
             self._server = await loop.create_server(lambda: SlaveLink(self), host, port)
         except OSError as error:
-            raise UsageError(f"cannot listen for slaves on {host}:{port}: {error}") from error
+            raise cannot_listen(f"{host}:{port}", error, on="for slaves on") from error
         return port_of(self._server, host, port)
 
     def follow(self, rules: FeedConfig) -> None:

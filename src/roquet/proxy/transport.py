@@ -13,7 +13,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from roquet._native import GrpcServer
-from roquet.base.errors import UsageError
+from roquet.base.errors import cannot_listen
 from roquet.proxy.front import STREAMING
 from roquet.proxy.rules.codes import Rejected
 from roquet.proxy.rules.context import Head
@@ -85,8 +85,7 @@ class GrpcPort:
             listener.listen(BACKLOG)
         except OSError as error:
             listener.close()
-            place = f"{self._host}:{self.port}"
-            raise UsageError(f"cannot listen on {place}: {error.strerror}") from error
+            raise cannot_listen(f"{self._host}:{self.port}", error) from error
         self.port = int(listener.getsockname()[1])
         self._server = GrpcServer(
             listener.detach(),

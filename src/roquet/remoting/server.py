@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from roquet.base.errors import UsageError
+from roquet.base.errors import cannot_listen
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import reply_to
 from roquet.remoting.balancer import Balancers
@@ -211,7 +211,7 @@ class Server:
             )
         except (OSError, OverflowError) as error:
             where = f"{self._host or '0.0.0.0'}:{self._port}"  # noqa: S104  (only said)
-            raise UsageError(f"cannot listen on {where}: {error}") from error
+            raise cannot_listen(where, error) from error
         listening.setblocking(False)
         self._socket = listening
         self._port = listening.getsockname()[1]

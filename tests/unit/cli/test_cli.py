@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli_harness import Running, environment, roquet
-from roquet.cli.app import run
+from roquet.base.errors import UsageError
+from roquet.cli.app import parser, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -357,3 +358,25 @@ def test_a_log_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     assert ended.returncode == 254
     assert ended.stderr.startswith("roquet: --log-file cannot be written: ")
     assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("sub", "t", "--gruop", "g"), "--gruop g: did you mean --group? (try: roquet sub -h)"),
+        (("pub", "t", "one", "two"), "unrecognized arguments: two (try: roquet pub -h)"),
+        (("topic", "create", "t", "-r", "1"), "unrecognized arguments: -r 1 (try: roquet topic"),
+    ],
+)
+def test_unknown_argument_is_refused_with_the_help_of_its_command(
+    words: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        parser().parse_args(words)
+    assert said in str(refused.value)
+
+
+def test_body_of_a_message_may_stand_behind_options() -> None:
+    for words in (("hi", "--delay", "1s"), ("--delay", "1s", "hi")):
+        options = parser().parse_args(["pub", "t", *words])
+        assert (options.topic, options.body, options.delay) == ("t", "hi", "1s")

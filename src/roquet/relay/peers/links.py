@@ -9,7 +9,7 @@ import socket
 import ssl
 from typing import TYPE_CHECKING, Protocol
 
-from roquet.base.errors import UsageError
+from roquet.base.errors import cannot_listen
 from roquet.base.overriding import override
 from roquet.remoting.connections.connection import KEYS, RECEIVE_SIZE, Connection
 from roquet.remoting.connections.limits import MIB, Budget, ConnectionConfig
@@ -251,7 +251,7 @@ class Listener:
                 backlog=1024,
             )
         except (OSError, OverflowError) as error:
-            raise UsageError(f"cannot listen on {self._host}:{self._port}: {error}") from error
+            raise cannot_listen(f"{self._host}:{self._port}", error) from error
         self._port = port_of(self._server, self._host, self._port)
 
     async def stop(self) -> None:

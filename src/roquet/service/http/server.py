@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
 from roquet.base.clock import SystemClock
-from roquet.base.errors import UsageError
+from roquet.base.errors import cannot_listen
 from roquet.service.http.listening import port_of
 from roquet.service.ratelog import RateLog
 
@@ -111,7 +111,7 @@ class HttpServer:
                 self._serve, self._host, self._port, limit=HEAD_MAX
             )
         except (OSError, OverflowError) as error:
-            raise UsageError(f"cannot listen on {self._host}:{self._port}: {error}") from error
+            raise cannot_listen(f"{self._host}:{self._port}", error) from error
         self._port = port_of(self._server, self._host, self._port)
 
     async def stop(self) -> None:

@@ -28,12 +28,16 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "test_entrance.py": {
         "test_10956_with_the_secret_slaves_are_told_apart": ("haSharedSecret",),
+        "test_a_host_that_is_not_listed_gets_nothing_and_counts_for_nothing": ("haSlaveAddresses",),
         "test_the_log_over_tls": (
             "haTlsCertFile",
             "haTlsKeyFile",
             "haTlsTrustFile",
         ),
         "test_tls_without_files_is_said": ("haTlsEnable",),
+        "test_with_accounts_the_port_for_slaves_is_open_only_to_known_ones": (
+            "haOpenWithAccessControl",
+        ),
     },
     "test_fast_broker.py": {
         "test_it_can_be_switched_off": ("fastPathEnable",),

@@ -82,7 +82,7 @@ def test_cve_2019_17572_no_name_makes_a_file(
             await it.broker.metadata.persist_configs()
             await it.broker.metadata.persist_offsets()
         made = tree(tmp_path) - before
-        tables = ("topics", "subscriptionGroup", "consumerOffset")
+        tables = ("topics", "subscriptionGroup", "consumerOffset", "roquetDeletions")
         allowed = {"broker-a/config", *(f"broker-a/config/{table}.json" for table in tables)}
         assert {name.removesuffix(".bak") for name in made} <= allowed
 

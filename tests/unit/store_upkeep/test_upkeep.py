@@ -193,6 +193,29 @@ def test_a_store_in_use_is_not_repaired(tmp_path: Path) -> None:
     refuse_if_used(store)
 
 
+@pytest.mark.parametrize(("lacks", "level"), [(COUNT - 1, "NOTE"), (3, "REPAIRABLE")])
+def test_last_units_that_a_running_broker_has_not_written_yet_are_a_note(
+    tmp_path: Path, lacks: int, level: str
+) -> None:
+    store = filled(tmp_path)
+
+    async def tell(_: Cluster) -> None:
+        (queue,) = (store / "consumequeue" / "orders" / "0").iterdir()
+        overwrite(queue, lacks * 20, b"\x00" * 20)
+        checking = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            "import sys, pathlib; from roquet.store.upkeep.check import check;"
+            "print(check(pathlib.Path(sys.argv[1])).worst.name)",
+            str(store),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert (await checking.communicate())[0].decode().strip() == level
+
+    play(tmp_path, tell, storePathRootDir=str(store))
+    assert check(store).worst is Level.REPAIRABLE
+
+
 async def sent_until(enough: asyncio.Event, it: Cluster, acknowledged: list[bytes]) -> None:
     """Send one message after another, and note those that were acknowledged."""
     while not enough.is_set():

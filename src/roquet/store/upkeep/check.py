@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import dataclasses
 import enum
+import fcntl
 import json
 import struct
 from typing import TYPE_CHECKING
@@ -53,6 +54,15 @@ class Finding:
     where: str
     text: str
     helps: str = ""
+    is_late: bool = False
+    """A broker that has the store open may not have written it yet."""
+
+    def of_used(self) -> Finding:
+        """Return what it means in a store that a broker has open."""
+        if not self.is_late:
+            return self
+        helps = "nothing to do: a broker has the store open and writes queues some seconds later"
+        return dataclasses.replace(self, level=Level.NOTE, helps=helps)
 
 
 @dataclasses.dataclass(slots=True)
@@ -97,11 +107,25 @@ def check(folder: Path, progress: Callable[[int], None] = lambda _: None) -> Sum
     Raises UsageError.
     """
     summary = Summary()
+    used = is_used(folder)
     queues = _read_log(folder, summary, progress)
-    summary.findings.extend(_check_queues(folder, queues, lambda: progress(summary.record_bytes)))
+    for found in _check_queues(folder, queues, lambda: progress(summary.record_bytes)):
+        summary.findings.append(found.of_used() if used else found)
     summary.findings.extend(_check_tables(folder / "config"))
     summary.findings.extend(_check_marks(folder))
     return summary
+
+
+def is_used(folder: Path) -> bool:
+    """Tell whether a broker, which then is another process, has the store open."""
+    try:
+        with (folder / "lock").open("rb") as file:
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except (BlockingIOError, PermissionError):
+        return True
+    return False
 
 
 def _read_log(
@@ -178,6 +202,7 @@ def _check_queues(
             "consumequeue",
             "there are no queues, as in a store that was just restored",
             "nothing to do: the next start makes them from the log",
+            is_late=True,
         )
         return
     for (topic, queue_id), queue in sorted(queues.items()):
@@ -198,6 +223,8 @@ def _check_queues(
             where,
             f"{missing} units are missing and {len(wrong) - missing} wrong, at {shown}",
             "roquet store repair: the broker makes the queues anew from the log",
+            # The last ones, and nothing behind them.
+            is_late=missing == len(wrong) == queue.end - wrong[0],
         )
 
 

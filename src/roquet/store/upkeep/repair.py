@@ -7,13 +7,12 @@ anew; what is put aside keeps its name with `.broken` behind it: nothing is lost
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import shutil
 from typing import TYPE_CHECKING
 
 from roquet.base.durable import sync_folder
 from roquet.base.errors import UsageError
-from roquet.store.upkeep.check import Level, check, table_fault
+from roquet.store.upkeep.check import Level, check, is_used, table_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,14 +48,8 @@ def plan(folder: Path) -> list[Step]:
 
 def refuse_if_used(folder: Path) -> None:
     """Raise UsageError when a broker has the store open."""
-    lock = folder / "lock"
-    if not lock.exists():
-        return
-    with lock.open("r+b") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UsageError(f"a broker has {folder} open: stop it first") from error
+    if is_used(folder):
+        raise UsageError(f"a broker has {folder} open: stop it first")
 
 
 def _aside(path: Path) -> Callable[[], None]:

@@ -83,7 +83,9 @@ def distributions() -> list[importlib.metadata.Distribution]:
         except importlib.metadata.PackageNotFoundError as error:
             # What is needed on some systems only is not installed on others.
             if needed:
-                raise UsageError(f"{name} is missing: pip install 'roquet[spark]'") from error
+                raise UsageError(
+                    f"{name} is missing: pip install 'roquet-VERSION.whl[spark]'"
+                ) from error
             continue
         waiting += [(it, False) for it in _required(found[name].requires or ())]
     return list(found.values())

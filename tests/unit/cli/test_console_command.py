@@ -110,13 +110,13 @@ def test_where_the_packages_are_missing_both_commands_say_what_to_install(tmp_pa
         tmp_path, "dev", "--port", "0", "--namesrv-port", "0", packages=missing.parent
     )
     lines = running.lines_until("Ctrl-C")
-    assert "  console      not installed: pip install 'roquet[console]'" in lines
+    assert "  console      not installed: pip install 'roquet-VERSION.whl[console]'" in lines
     assert running.stop() == 0
     running = Running(tmp_path, "console", "-n", "127.0.0.1:1", packages=missing.parent)
     assert running.child.wait(30) == 2
     assert running.stop() == 2
     said = running.errors.read_text()
-    assert "the console needs more packages: pip install 'roquet[console]'" in said
+    assert "the console needs more packages: pip install 'roquet-VERSION.whl[console]'" in said
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_blocks_of_the_guide_work(tmp_path: Path) -> None:
     blocks = [text for _, text in BLOCK.findall(GUIDE.read_text())]
     start, toml, rules, several, calls = blocks
     install, run = start.splitlines()
-    assert install == "pip install 'roquet[console]'"
+    assert install.startswith("pip install 'roquet-VERSION.whl[console]'")
     hashed = roquet(tmp_path, "console", "--hash-password", given="correct horse\n").stdout.strip()
     users = tmp_path / "users.toml"
     users.write_text(toml.replace('"scrypt:..."', f'"{hashed}"'))

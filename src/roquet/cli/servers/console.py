@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MISSING = "the console needs more packages: pip install 'roquet[console]'"
+MISSING = "the console needs more packages: pip install 'roquet-VERSION.whl[console]'"
 PORT = 8082
 
 
@@ -95,7 +95,7 @@ async def dev_console(
     try:
         app = console_module()
     except UsageError:
-        said("  console      not installed: pip install 'roquet[console]'")
+        said("  console      not installed: pip install 'roquet-VERSION.whl[console]'")
         yield
         return
     from roquet.client import connect  # noqa: PLC0415

@@ -74,7 +74,7 @@ class OtlpPusher:
         except ImportError as error:
             raise UsageError(
                 "metricsExporterType = 'OTLP_GRPC' needs packages that are not installed:"
-                f" pip install 'roquet[otel]' ({error})"
+                f" pip install 'roquet-VERSION.whl[otel]' ({error})"
             ) from error
 
     async def stop(self) -> None:

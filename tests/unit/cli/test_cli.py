@@ -312,6 +312,19 @@ def test_a_broker_says_javas_line(namesrv: str, tmp_path: Path) -> None:
     assert not (tmp_path / "store" / "abort").exists()
 
 
+def test_broker_without_a_name_server_warns_that_nobody_finds_it(tmp_path: Path) -> None:
+    running = Running(
+        tmp_path,
+        *("broker", "--listen-port", "0"),
+        *("-s", "brokerIP1=127.0.0.1", "-s", "bindAddress=127.0.0.1"),
+        *("-s", f"storePathRootDir={tmp_path / 'store'}", "-s", "mappedFileSizeCommitLog=1048576"),
+        *("-s", "maxHashSlotNum=1000", "-s", "maxIndexNum=4000"),
+    )
+    assert "boot success" in running.line()
+    assert running.stop() == 0
+    assert "no name server is known (namesrvAddr): no client" in running.errors.read_text()
+
+
 def test_broker_that_left_is_a_problem_of_the_cluster(namesrv: str, tmp_path: Path) -> None:
     def start(name: str) -> Running:
         words = [f"brokerName={name}", "brokerIP1=127.0.0.1", f"storePathRootDir={tmp_path / name}"]

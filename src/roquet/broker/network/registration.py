@@ -166,6 +166,8 @@ class Registration:
     async def start(self) -> None:
         """Register for the first time; a name server that is away is tried again later."""
         self._stopped = False
+        if not self._addresses:
+            log.warning("no name server is known (namesrvAddr): no client finds this broker")
         await self.register()
 
     async def stop(self) -> None:

@@ -199,7 +199,7 @@ def test_pusher_without_its_packages_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.metrics.export", None)
     pusher = OtlpPusher(Metrics(), ExporterConfig(target="c:1"), "tests", SystemClock())
-    with pytest.raises(UsageError, match=r"pip install 'roquet\[otel\]'"):
+    with pytest.raises(UsageError, match=r"pip install 'roquet-VERSION.whl\[otel\]'"):
         asyncio.run(pusher.start())
 
 

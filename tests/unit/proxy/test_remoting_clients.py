@@ -179,8 +179,18 @@ def test_requests_of_brokers_reach_the_client_and_answers_come_back(tmp_path: Pa
     _asked_back(tmp_path)
 
 
+async def _dispatched(client: ProxyClient, offset: int) -> None:
+    """Wait for a message: a pull beyond the end of its queue is answered at once."""
+
+    async def there() -> bool:
+        return b"hello" in (await client.pull(TOPIC, offset)).body
+
+    await until_so(there)
+
+
 async def _held(door: RemotingProxy, client: ProxyClient, offset: int) -> asyncio.Task[Command]:
-    """Have a pull held at the broker."""
+    """Have a pull held at the broker, behind its last message."""
+    await _dispatched(client, offset - 1)
     pull = asyncio.get_running_loop().create_task(client.pull(TOPIC, offset, **HOLD))
     await until(lambda: door.forwarded.held == 1)
     return pull
@@ -218,6 +228,7 @@ async def _restarted(folder: Path) -> None:
                 await until(lambda: "broker-a" in names.table.topics)
                 assert (await client.send(TOPIC)).code == 0
                 assert (await client.beat("one@1", GROUP, TOPIC)).code == 0
+                await _dispatched(client, 0)
                 pulls = [
                     asyncio.get_running_loop().create_task(client.pull(TOPIC, 1, **HOLD))
                     for _ in range(20)

@@ -10,8 +10,7 @@ from roquet._native import PairTls
 from roquet.base.config import how_to_set, setting
 from roquet.base.errors import UsageError
 from roquet.ha.feed import CopierConfig, FeedConfig
-from roquet.ha.strangers import networks_fault
-from roquet.protocol.hosts import split_addresses
+from roquet.protocol.hosts import networks_fault, split_addresses
 from roquet.remoting.tls import FILE_SIZE_MAX, Certificates
 
 if TYPE_CHECKING:

@@ -7,11 +7,10 @@ give to everybody what each request is judged for. Pure.
 
 from __future__ import annotations
 
-import functools
 import ipaddress
 from typing import NamedTuple
 
-NETWORKS_MAX = 256
+from roquet.protocol.hosts import is_within, networks_of
 
 _OPEN = (
     "the port for slaves gives the whole log to every host that reaches it: set haSharedSecret on"
@@ -48,32 +47,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-@functools.lru_cache(maxsize=4)
-def networks_of(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
-    """Return the networks of a list with commas. Raises ValueError."""
-    found = [ipaddress.ip_network(name.strip()) for name in text.split(",") if name.strip()]
-    if len(found) > NETWORKS_MAX:
-        raise ValueError(f"there are more than {NETWORKS_MAX}")
-    return tuple(found)
-
-
-def networks_fault(text: str) -> str | None:
-    """Return what is wrong with a list of networks, None for a good one."""
-    try:
-        networks_of(text)
-    except ValueError as error:
-        return f"must be IP addresses and networks, with commas ({error})"
-    return None
-
-
 def is_listed(host: str, text: str) -> bool:
     """Tell whether a list names a host; an empty one names all."""
     networks = networks_of(text)
-    if not networks:
-        return True
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return any((mapped or address) in network for network in networks)
+    return not networks or is_within(host, networks)

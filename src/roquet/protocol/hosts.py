@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import functools
 import ipaddress
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+NETWORKS_MAX = 256
+"""Networks in a list of a setting."""
 
 PORT_MAX = 65535
 NAME_SERVER_PORT = 9876
@@ -83,6 +90,33 @@ def read_ip(text: str) -> Address:
     if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
         return found.ipv4_mapped
     return found
+
+
+@functools.lru_cache(maxsize=16)
+def networks_of(text: str) -> tuple[Network, ...]:
+    """Return the networks of a list with commas. Raises ValueError."""
+    found = [ipaddress.ip_network(name.strip()) for name in text.split(",") if name.strip()]
+    if len(found) > NETWORKS_MAX:
+        raise ValueError(f"there are more than {NETWORKS_MAX} networks")
+    return tuple(found)
+
+
+def networks_fault(text: str) -> str | None:
+    """Return what is wrong with a list of networks, None for a good one."""
+    try:
+        networks_of(text)
+    except ValueError as error:
+        return f"must be IP addresses and networks, with commas ({error})"
+    return None
+
+
+def is_within(host: str, networks: Iterable[Network]) -> bool:
+    """Tell whether a host, with a zone or without, is in one of the networks; a name is in none."""
+    try:
+        address = read_ip(host.partition("%")[0])
+    except ValueError:
+        return False
+    return any(address in network for network in networks)
 
 
 def host_of(address: str) -> str:

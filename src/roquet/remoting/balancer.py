@@ -10,11 +10,11 @@ The rule of what a header may be is the core's, and the same for the port of gRP
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from typing import TYPE_CHECKING
 
 from roquet._native import BalancerHeader
+from roquet.protocol.hosts import is_within
 from roquet.service.ratelog import RateLog
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from roquet.base.clock import Clock
-
-    Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+    from roquet.protocol.hosts import Network
 
 log = logging.getLogger(__name__)
 
@@ -68,10 +67,7 @@ class Balancers:
         """Tell whether a connection that begins with this byte begins with a header."""
         if first not in BEGINNINGS or not self._networks:
             return False
-        address = ipaddress.ip_address(host.partition("%")[0])
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        return any(address in network for network in self._networks)
+        return is_within(host, self._networks)
 
 
 async def _client(accepted: socket.socket) -> str | None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
     from roquet.protocol.command import Command
-    from roquet.remoting.balancer import Network
+    from roquet.protocol.hosts import Network
     from roquet.remoting.connections.native import NativePort
     from roquet.remoting.connections.waits import KernelWaits
     from roquet.remoting.router import Peer, Router

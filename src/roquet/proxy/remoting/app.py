@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from roquet.broker.config import own_ip
 from roquet.client._cluster.name_servers import NameServers
+from roquet.protocol.hosts import networks_of
 from roquet.proxy.remoting.broker_requests import BrokerRequests
 from roquet.proxy.remoting.brokers import Brokers, TopicTypes
 from roquet.proxy.remoting.clients import ClientRequests
@@ -15,7 +16,6 @@ from roquet.proxy.remoting.forwarding import ForwardedRequests, Forwarder
 from roquet.proxy.remoting.limits import CONNECT_S, body_max
 from roquet.proxy.remoting.routes import Routes
 from roquet.proxy.remoting.sessions import Sessions
-from roquet.proxy.rules.limits import networks_of
 from roquet.remoting.client import Client, ClientConfig
 from roquet.remoting.router import Router
 from roquet.remoting.server import Server, ServerConfig

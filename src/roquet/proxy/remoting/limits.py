@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from roquet.base.config import setting
 from roquet.base.limits import FRAME_SIZE_MAX, KIB
 from roquet.protocol.codes import RequestCode
-from roquet.proxy.rules.limits import networks_fault
+from roquet.protocol.hosts import networks_fault
 from roquet.service.lanes import LaneConfig
 
 if TYPE_CHECKING:

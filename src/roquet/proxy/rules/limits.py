@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 
 from roquet.base.config import setting, settings
 from roquet.base.errors import UsageError
+from roquet.protocol.hosts import networks_fault
 
 MIB = 1 << 20
-NETWORKS_MAX = 256
-
-
-def networks_of(text: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
-    """Return the networks of a list with commas. Raises ValueError."""
-    found = [ipaddress.ip_network(name.strip()) for name in text.split(",") if name.strip()]
-    if len(found) > NETWORKS_MAX:
-        raise ValueError(f"there are more than {NETWORKS_MAX} networks")
-    return found
-
-
-def networks_fault(text: str) -> str | None:
-    """Return what is wrong with a list of networks, None for a good one."""
-    try:
-        networks_of(text)
-    except ValueError as error:
-        return f"must be addresses and networks, with commas ({error})"
-    return None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

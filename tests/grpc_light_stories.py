@@ -73,6 +73,8 @@ def consumer_gets_what_is_sent_to_its_light_topics(world: ProxyWorld, peer: Peer
         until("the acknowledgements", lambda: committed(world, group, "a") == 2)
         until("the acknowledgement", lambda: committed(world, group, "b") == 1)
         peer.ask("light_unsubscribe", name="one", light="b")
+        # The proxy tells the broker of it behind its answer.
+        until("the end of the subscription", lambda: not subscribers(world, "b"))
         sent(peer, "b", b"b1")
         sent(peer, "a", b"a2")
         assert came(peer, "one", 4)[3:] == [("a", b"a2", 1)]

@@ -42,7 +42,7 @@ ClassRows = Callable[[], "Iterable[tuple[Sequence[str], Sequence[float], float]]
 
 
 _LAG_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
-LAG_TICK_S = 0.05
+LAG_TICK_S = 0.1
 """A lag is found too small by up to this: nobody knows when within a tick it began."""
 ROWS_MAX = 10_000
 """Rows of one distribution; names beyond are not counted one by one."""
@@ -393,7 +393,7 @@ def _by_lane(lanes: Lanes, what: str) -> dict[str, float]:
 
 
 class LoopLag:
-    """How late the loop runs what is due: a tick every 50 ms measures its own delay. A service."""
+    """How late the loop runs what is due: a tick every 100 ms measures its own delay. A service."""
 
     def __init__(self, metrics: Metrics | None = None) -> None:
         """Report to `metrics` when given."""
@@ -461,8 +461,10 @@ class LoopLag:
             self._timer = None
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._due_s = loop.time() + LAG_TICK_S
-        self._timer = loop.call_later(LAG_TICK_S, self._tick, loop)
+        # On the beat of the short timers (`base.clock.to_beat`), but never later than a tick.
+        now_ms, tick_ms = round(loop.time() * 1000), round(LAG_TICK_S * 1000)
+        self._due_s = (now_ms // tick_ms + 1) * tick_ms / 1000
+        self._timer = loop.call_at(self._due_s, self._tick, loop)
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         lag_s = max(0.0, loop.time() - self._due_s)

@@ -46,6 +46,10 @@ Rows = NativeIngest
 
 OFFSET_MAX = (1 << 63) - 1
 """Behind every offset that a pull may wait at."""
+TICK_S = 0.05
+"""Between two ticks while messages are stored or pulled."""
+IDLE_TICK_S = 0.2
+"""The same otherwise."""
 
 
 class PulledHere(NamedTuple):
@@ -156,6 +160,8 @@ class FastPath:
         self._merge: Callable[[MergeHere], int] = nothing_in_memory
         self._pop: Callable[[int, PopHere, Rows], bytes | None] = no_answer
         self._serving = False
+        self._was_used = False
+        self._pause_s = TICK_S
         self._refresh_is_due = False
         self._native: NativeIngest | None = None
 
@@ -355,15 +361,23 @@ class FastPath:
             self._serve()
         self.settle()
         self._settle_answers()
+        self._pause_s = TICK_S if self._was_used else IDLE_TICK_S
+        self._was_used = False
+
+    def pause_s(self) -> float:
+        """Return when the next tick is due: soon while something is stored or pulled here."""
+        return self._pause_s
 
     def settle(self) -> None:
         """Tell the owner of everything stored and pulled so far."""
         native = self.native
-        for stored in native.take_stored():
+        stored_here, pulled_here = native.take_stored(), native.take_pulled()
+        self._was_used |= bool(stored_here or pulled_here)
+        for stored in stored_here:
             self._owner.stored(StoredHere(*stored))
         for topic, halves in native.take_halves().items():
             self._owner.opened(topic, halves)
-        for group, topic, queue_id, sums in native.take_pulled():
+        for group, topic, queue_id, sums in pulled_here:
             self._owner.pulled(PulledHere(group, topic, queue_id, *sums))
 
     def _settle_if_open(self) -> None:

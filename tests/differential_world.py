@@ -46,7 +46,7 @@ class Quiet:
         self._ends: dict[tuple[str, int], int] = {}
         parts = (part.service for part in broker.app._parts)
         (self._lanes,) = (part for part in parts if isinstance(part, Lanes))
-        broker.store.on_arrivals(self._heard)
+        broker.store.arrivals.on_all(self._heard, None)
 
         parts = (part.service for part in broker.app._parts)
         (self._buffer,) = (part for part in parts if isinstance(part, PopBuffer))

@@ -804,6 +804,8 @@ class Store:
         """(flushes, microseconds that they took together)."""
     def set_flush_awaited(self, awaited: bool) -> None:
         """Hear whether a flush that the ingest does itself is news, too."""
+    def set_growth_awaited(self, awaited: bool) -> None:
+        """Hear whether queues that grew make `event_fd` readable; those that have make it so at once."""
     def event_fd(self) -> int: ...
     def take_events(self) -> tuple[int, list[tuple[str, int, int]], str | None]:
         """(flushed offset, [(topic, queue id, max offset)] with news since the last call, failure text)."""

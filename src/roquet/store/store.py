@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 from roquet._native import Store as NativeStore
 from roquet._native import StoreError
 from roquet.protocol import properties as props
+from roquet.store.arrivals import Arrivals
 from roquet.store.batches import append_batch
 from roquet.store.records import Record, is_meant, read_records
 from roquet.store.results import (
@@ -83,8 +84,7 @@ class MessageStore:
         self._native_config = native_config
         self._durability = durability
         self._native: NativeStore | None = None
-        self._listeners: list[Callable[[str, int, int], None]] = []
-        self._batch_listeners: list[Callable[[Sequence[tuple[str, int, int]]], None]] = []
+        self.arrivals = Arrivals()
         self._flush_listeners: list[Callable[[int, str | None], None]] = []
         self._told_all = False
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -124,6 +124,7 @@ class MessageStore:
         self.may_lack_end = bool(not was_stopped or lost or notes or is_empty)
         self._flushed = native.flushed_offset()
         native.set_flush_awaited(self._told_all)
+        self.arrivals.wake_by(native.set_growth_awaited)
         asyncio.get_running_loop().add_reader(native.event_fd(), self._take_events)
 
     async def stop(self) -> None:
@@ -132,17 +133,10 @@ class MessageStore:
         if native is None:
             return
         asyncio.get_running_loop().remove_reader(native.event_fd())
+        self.arrivals.wake_by(None)
         await asyncio.to_thread(native.close)
         self._wake(native.flushed_offset())
         self._fail_waiters("the store was closed")
-
-    def on_arrival(self, listener: Callable[[str, int, int], None]) -> None:
-        """Have `listener(topic, queue id, max offset)` called on the loop after dispatch."""
-        self._listeners.append(listener)
-
-    def on_arrivals(self, listener: Callable[[Sequence[tuple[str, int, int]]], None]) -> None:
-        """Have `listener` called on the loop with all of that at once."""
-        self._batch_listeners.append(listener)
 
     def on_flush(
         self, listener: Callable[[int, str | None], None], *, of_fast_path: bool = False
@@ -443,13 +437,8 @@ class MessageStore:
             self._wake(flushed)
         for tell in self._flush_listeners:
             tell(self._flushed, self._failure)
-        if not arrivals:
-            return
-        for hear in self._batch_listeners:
-            hear(arrivals)
-        for topic, queue_id, max_offset in arrivals:
-            for listener in self._listeners:
-                listener(topic, queue_id, max_offset)
+        if arrivals:
+            self.arrivals.tell(arrivals)
 
     def _wake(self, flushed: int) -> None:
         self._flushed = max(self._flushed, flushed)

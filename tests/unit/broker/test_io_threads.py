@@ -16,7 +16,7 @@ from roquet.remoting.codec import decode, encode
 from roquet.testing.cluster import pull_command, send_command
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
     from roquet.testing.cluster import Cluster
@@ -83,6 +83,10 @@ def counted(it: Cluster, name: str) -> int:
     return it.broker.path.native.counters()[name]
 
 
+def awaited(it: Cluster) -> bool:
+    return it.broker.store.arrivals._is_awaited
+
+
 async def fast(it: Cluster, name: str, ask: Callable[[], Awaitable[Command]]) -> None:
     """Ask until an answer comes from the fast path: the rows are written by then."""
     before = counted(it, name)
@@ -115,6 +119,34 @@ def test_sends_and_pulls_are_answered_by_threads(tmp_path: Path) -> None:
             await line.close()
 
     play(tmp_path, tell, **THREADS)
+
+
+def test_loop_is_not_woken_for_messages_that_nobody_there_waits_for(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        it.broker.metadata.topics.put(TopicConfig(name="orders", read_queues=4, write_queues=4))
+        await it.broker.metadata.topics.persist()
+        told: list[Sequence[tuple[str, int, int]]] = []
+        arrivals = it.broker.store.arrivals
+        waits = [False]
+        arrivals.on_all(told.append, lambda: waits[0])
+        line = await Line.to(it)
+        await fast(it, "sends", lambda: line.ask(plain("orders", 0)))
+        await dispatched(it)
+        await until(lambda: told)
+        assert not awaited(it)
+        for number in range(4):
+            assert (await line.ask(plain("orders", number, number))).code == 0
+        await dispatched(it)
+        assert not awaited(it)
+        waits[0] = True
+        arrivals.begin()
+        # What came in the meantime is told, if a flush has not had it told before.
+        ends = {("orders", at, it.broker.store.max_offset("orders", at)) for at in range(4)}
+        await until(lambda: ends <= set(itertools.chain(*told)))
+        assert awaited(it)
+        await line.close()
+
+    play(tmp_path, tell, ioThreads="1")
 
 
 def test_sends_of_several_connections_share_an_append(tmp_path: Path) -> None:

@@ -145,6 +145,13 @@ def test_news_comes_through_the_descriptor(tmp_path: Path) -> None:
     assert store.flush() == store.max_physical_offset() == store.flushed_offset()
     assert select.select([fd], [], [], 5)[0] == [fd]
     assert store.take_events() == (store.flushed_offset(), [], None)
+    store.set_growth_awaited(False)
+    store.put("T", 0, b"x", b"")
+    settle(store)
+    assert select.select([fd], [], [], 0)[0] == []
+    store.set_growth_awaited(True)
+    assert select.select([fd], [], [], 0)[0] == [fd]
+    assert store.take_events()[1] == [("T", 0, 2)]
     store.close()
 
 

@@ -31,6 +31,7 @@ class Native:
         self.end = 0
         self.flushed = 0
         self.awaited: list[bool] = []
+        self.growth: list[bool] = []
         self.news: tuple[int, list[tuple[str, int, int]], str | None] = (0, [], None)
         self.places: dict[int, int] = {}
         self.log: dict[int, bytes] = {}
@@ -55,6 +56,9 @@ class Native:
 
     def set_flush_awaited(self, is_so: bool) -> None:
         self.awaited.append(is_so)
+
+    def set_growth_awaited(self, is_so: bool) -> None:
+        self.growth.append(is_so)
 
     def take_events(self) -> tuple[int, list[tuple[str, int, int]], str | None]:
         return self.news
@@ -218,8 +222,8 @@ async def test_news_reach_who_listens() -> None:
     it, native = store()
     one: list[tuple[str, int, int]] = []
     many: list[Sequence[tuple[str, int, int]]] = []
-    it.on_arrival(lambda *news: one.append(news))
-    it.on_arrivals(many.append)
+    it.arrivals.on_each(lambda *news: one.append(news), None)
+    it.arrivals.on_all(many.append, None)
     native.news = 5, [("a", 0, 1), ("b", 1, 2)], None
     it._take_events()
     native.news = 6, [], None
@@ -231,6 +235,36 @@ async def test_news_reach_who_listens() -> None:
     it.on_flush(lambda *_: None)
     it.on_flush(lambda *_: None, of_fast_path=True)
     assert it._told_all
+
+
+@on_loop
+async def test_loop_is_woken_for_arrivals_only_while_a_listener_waits() -> None:
+    it, native = store()
+    heard: list[int] = []
+    waiting = [False, False]
+    it.arrivals.wake_by(native.set_growth_awaited)
+    it.arrivals.on_each(lambda *_: heard.append(1), lambda: waiting[0])
+    it.arrivals.on_all(lambda _: heard.append(2), lambda: waiting[1])
+    it.arrivals.begin()
+    assert native.growth == [], "at first they are news"
+    native.news = 5, [("a", 0, 1)], None
+    it._take_events()
+    it._take_events()
+    # Whoever does not wait hears of what is told nevertheless.
+    assert heard == [2, 1] * 2
+    assert native.growth == [False]
+    waiting[1] = True
+    it.arrivals.begin()
+    it.arrivals.begin()
+    it._take_events()
+    assert native.growth == [False, True]
+    waiting[1] = False
+    it._take_events()
+    assert native.growth == [False, True, False]
+    it.arrivals.on_all(lambda _: heard.append(3), None)
+    it.arrivals.begin()
+    it._take_events()
+    assert native.growth == [False, True, False, True], "a listener without a test always waits"
 
 
 # --- statuses ------------------------------------------------------------------------------------

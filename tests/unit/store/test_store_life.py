@@ -67,6 +67,9 @@ class Native:
     def set_flush_awaited(self, is_so: bool) -> None:
         self.made.append(("awaited", is_so))
 
+    def set_growth_awaited(self, is_so: bool) -> None:
+        self.made.append(("growth", is_so))
+
     def event_fd(self) -> int:
         return self.news
 

@@ -33,6 +33,11 @@ impl NextOffsets {
         }
     }
 
+    /// How many topics there are among them.
+    pub(crate) fn topics(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether a topic is among them.
     pub(crate) fn knows(&self, topic: &str) -> bool {
         self.0.contains_key(topic)

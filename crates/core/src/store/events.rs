@@ -1,4 +1,8 @@
 //! News of the background threads: nobody is called, a file descriptor becomes readable.
+//!
+//! **Invariant.** News of queues that grew are kept until the reader takes them, whether it waits for
+//! them or not. While it does not, they alone do not make the descriptor readable: a reader that begins
+//! to wait says so, and finds what it has missed.
 
 use crate::commit_log::NextOffsets;
 use crate::notifier::channel;
@@ -24,11 +28,16 @@ pub trait Watcher: Send + Sync {
     fn failed(&self, _text: &str) {}
 }
 
+/// Topics of which news may wait for a reader that does not wait for them.
+const UNTAKEN_MAX: usize = 1_000;
+
 #[derive(Default)]
 struct State {
     queues: NextOffsets,
     failure: Option<String>,
     notified: bool,
+    /// Whether the reader waits for queues to grow.
+    growth_awaited: bool,
 }
 
 /// Collects news for a reader that is woken through a descriptor.
@@ -48,7 +57,10 @@ impl Events {
         Ok(Self {
             reader,
             writer,
-            state: Mutex::new(State::default()),
+            state: Mutex::new(State {
+                growth_awaited: true,
+                ..State::default()
+            }),
             flush_awaited: AtomicBool::new(false),
             told: AtomicU64::new(0),
         })
@@ -57,6 +69,16 @@ impl Events {
     /// Hears whether the reader waits for a flush, of which it may do one itself.
     pub fn set_flush_awaited(&self, awaited: bool) {
         self.flush_awaited.store(awaited, Ordering::SeqCst);
+    }
+
+    /// Hears whether the reader waits for queues to grow: it is woken for them only then. A reader that
+    /// begins to wait is woken for those that have grown since it took the news last.
+    pub fn set_growth_awaited(&self, awaited: bool) {
+        let mut state = hold(&self.state);
+        state.growth_awaited = awaited;
+        if awaited && state.queues.topics() > 0 {
+            self.notify(&mut state);
+        }
     }
 
     pub(crate) fn is_flush_awaited(&self) -> bool {
@@ -109,7 +131,9 @@ impl Watcher for Events {
         for (topic, queue_id, max) in news {
             state.queues.set(topic, *queue_id, *max);
         }
-        self.notify(&mut state);
+        if state.growth_awaited || state.queues.topics() > UNTAKEN_MAX {
+            self.notify(&mut state);
+        }
     }
 
     fn failed(&self, text: &str) {
@@ -148,6 +172,37 @@ mod tests {
         assert!(!readable(&events));
         assert_eq!(events.take(), (Vec::new(), None));
         events.flushed(1);
+        assert!(readable(&events));
+    }
+
+    #[test]
+    fn news_of_queues_wait_for_a_reader_who_waits_for_them() {
+        let events = Events::new().unwrap();
+        events.set_growth_awaited(false);
+        events.dispatched(&[("T".into(), 0, 4)]);
+        assert!(!readable(&events), "nobody waits");
+        events.set_growth_awaited(true);
+        assert!(readable(&events), "what came before is not lost");
+        assert_eq!(events.take().0, [("T".into(), 0, 4)]);
+        assert!(!readable(&events));
+        events.set_growth_awaited(true);
+        assert!(!readable(&events), "nothing has come");
+        events.set_growth_awaited(false);
+        events.dispatched(&[("T".into(), 0, 5)]);
+        events.flushed(9);
+        assert!(readable(&events), "flushes are told at once");
+        assert_eq!(events.take().0, [("T".into(), 0, 5)]);
+    }
+
+    #[test]
+    fn untaken_news_are_bounded() {
+        let events = Events::new().unwrap();
+        events.set_growth_awaited(false);
+        for topic in 0..super::UNTAKEN_MAX {
+            events.dispatched(&[(format!("T{topic}"), 0, 1)]);
+        }
+        assert!(!readable(&events));
+        events.dispatched(&[("one more".into(), 0, 1)]);
         assert!(readable(&events));
     }
 }

@@ -49,7 +49,6 @@ pub(crate) struct Store {
 
 impl Store {
     /// The store itself, for other parts of this module.
-    #[allow(dead_code)] // The ingest takes it.
     pub(crate) fn core(&self) -> &Arc<CoreStore> {
         &self.core
     }
@@ -70,16 +69,10 @@ impl Store {
         let Ok(offset) = u64::try_from(offset) else {
             return true;
         };
-        match self
-            .core
-            .queues()
-            .range(topic, queue_id, offset, 1, &mut unit)
-        {
-            Ok(()) => unit
-                .first()
-                .is_none_or(|unit| self.core.is_hot(unit.physical_offset)),
-            Err(_) => true,
-        }
+        let queues = self.core.queues();
+        let found = queues.range(topic, queue_id, offset, 1, &mut unit);
+        let is_hot = |place: u64| self.core.is_hot(place);
+        found.is_err() || unit.first().is_none_or(|unit| is_hot(unit.physical_offset))
     }
 }
 
@@ -484,6 +477,11 @@ impl Store {
     /// Hears whether a flush that the ingest does itself is news, too.
     fn set_flush_awaited(&self, awaited: bool) {
         self.core.events().set_flush_awaited(awaited);
+    }
+
+    /// Hears whether queues that have grown are news that the descriptor tells of.
+    fn set_growth_awaited(&self, awaited: bool) {
+        self.core.events().set_growth_awaited(awaited);
     }
 
     /// The descriptor that is readable while there is news.

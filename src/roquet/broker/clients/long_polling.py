@@ -96,9 +96,16 @@ class LongPolling:
         self._sequence = 0
         self._count = 0
         self._others: Others = NoOthers()
+        self.begins: Callable[[], None] = lambda: None
+        """Hears that a pull has begun to wait where none did."""
 
     def __len__(self) -> int:
         return self._count + self._others.held_pulls
+
+    @property
+    def count(self) -> int:
+        """How many pulls wait here."""
+        return self._count
 
     def share(self, others: Others) -> None:
         """Have one bound for the pulls held here and there together."""
@@ -132,6 +139,8 @@ class LongPolling:
         heapq.heappush(self._deadlines, (held.deadline_ms, self._sequence, held))
         self._by_queue.setdefault((held.topic, held.queue_id), {})[id(held)] = held
         self._by_peer.setdefault(held.peer.key, {})[id(held)] = held
+        if self._count == 1:
+            self.begins()
         return True
 
     def arrived(self, topic: str, queue_id: int, max_offset: int) -> None:

@@ -50,7 +50,8 @@ class LogTopics:
         self._path = config_folder / FILE_NAME
         self._covered = 0
         self._tasks = Tasks()
-        store.on_arrivals(self._arrived)
+        store.arrivals.on_all(self._arrived, lambda: state.is_slave)
+        state.listen(store.arrivals.begin)
 
     async def start(self) -> None:
         """Make what the log of a slave, or of what was one, shows. Raises StoreFault, OSError."""

@@ -134,7 +134,7 @@ def make_light(
         readers=Readers(base.callers, base.access),
     )
     if base.config.store.has_light_queues:
-        base.store.on_arrivals(events.arrived)
+        base.store.arrivals.on_all(events.arrived, None)
     found = (facts, subscriptions, events, orders, alarms, polls, upkeep, store)
     parts = LightParts(*found, pops, acks, adapter)
     _watch(base, parts)

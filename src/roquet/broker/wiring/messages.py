@@ -202,8 +202,10 @@ def share_holds(
     pop.hold_in_core(base, path, listeners)
     path.resume_by(resume)
     base.holds.share(path)
-    base.store.on_arrival(base.holds.arrived)
-    base.store.on_arrivals(path.arrived)
+    arrivals = base.store.arrivals
+    base.holds.begins = path.begins = arrivals.begin
+    arrivals.on_each(base.holds.arrived, lambda: base.holds.count > 0)
+    arrivals.on_all(path.arrived, lambda: path.on_loop > 0)
     for holder in (base.holds, path):
         pop.light.upkeep.listen(functools.partial(_removed, holder))
 

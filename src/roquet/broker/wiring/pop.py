@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 from typing import TYPE_CHECKING
 
@@ -328,7 +329,8 @@ def _make_shared(base: Base, appender: Appender) -> _Shared:
     pops, notifications = PopPolls(clock, rules), PopPolls(clock, rules, newest_first=True)
     base.metrics.watch("pop_held", "Pops that wait for a message", lambda: float(len(pops)))
     for polls in (pops, notifications):
-        base.store.on_arrival(polls.arrived)
+        base.store.arrivals.on_each(polls.arrived, functools.partial(bool, polls))
+        polls.begins = base.store.arrivals.begin
         _follow_deletions(base, polls)
 
     def wake(key: Key) -> None:

@@ -159,6 +159,10 @@ class FastPath:
         self._resume: Callable[[int, Command], None] = nowhere
         self._merge: Callable[[MergeHere], int] = nothing_in_memory
         self._pop: Callable[[int, PopHere, Rows], bytes | None] = no_answer
+        self.on_loop = 0
+        """Connections that the loop serves: pulls of theirs wait here."""
+        self.begins: Callable[[], None] = lambda: None
+        """Hears of the first of them."""
         self._serving = False
         self._was_used = False
         self._pause_s = TICK_S
@@ -468,6 +472,9 @@ class PortIngest:
         except ValueError:
             host = b""
         self._path.native.open(key, host, self._pulls)
+        self._path.on_loop += 1
+        if self._path.on_loop == 1:
+            self._path.begins()
 
     def standing(self, key: int) -> Standing:
         """Return what is known of whoever sent the bytes that are kept for a connection."""
@@ -484,5 +491,6 @@ class PortIngest:
 
     def close(self, key: int) -> None:
         """Drop what is kept for a connection."""
+        self._path.on_loop -= 1
         if self._path.is_open:
             self._path.native.close(key)

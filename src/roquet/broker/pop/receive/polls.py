@@ -154,6 +154,8 @@ class PopPolls:
         """Keys whose polls are all to be served: their topic or group was deleted."""
         self._serves = False
         """Whether `_serve` runs in the next turn of the loop."""
+        self.begins: Callable[[], None] = lambda: None
+        """Hears that a request has begun to wait where none did."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._sequence = 0
@@ -224,6 +226,8 @@ class PopPolls:
                 retry = pop_retry_topic(poll.topic, poll.group, v2=v2)
                 self._retries[retry] = poll.topic, poll.group
         self._set_alarm()
+        if self._count == 1:
+            self.begins()
         return Waiting.HELD
 
     def count(self, topic: str, group: str, queue_id: int) -> int:

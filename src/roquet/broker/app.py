@@ -143,7 +143,9 @@ def build(
         halves=transactions.door,
         pop=rows,
     )
-    path = FastPath(admission, base.clock, base.rng.getrandbits(64), base.config.server.io_threads)
+    path = FastPath(
+        admission, base.held_clock, base.rng.getrandbits(64), base.config.server.io_threads
+    )
     pop.use(path, rows)
     pair = make_pair(base, replicas, path)
     locks, assignments = make_locks(base, pair.client), make_assignments(base, pair.client)

@@ -15,6 +15,7 @@ from roquet.auth.guard import PolicyGuard
 from roquet.auth.keeping.starting import make_users, white_lists
 from roquet.auth.keeping.store import NAME as USERS_FILE
 from roquet.auth.needs import broker_needs as user_needs
+from roquet.base.clock import HeldClock
 from roquet.broker.clients.locks import QueueLocks
 from roquet.broker.clients.long_polling import LongPolling
 from roquet.broker.clients.registry import Registry
@@ -70,6 +71,8 @@ class Base:
     settings: LiveConfig[BrokerConfig]
     """The configuration of the moment; whoever obeys a live setting listens to it."""
     clock: Clock
+    held_clock: HeldClock
+    """The same, which believes no jump ahead at once: for what comes again after a time."""
     rng: random.Random
     identity: Identity
     state: BrokerState
@@ -103,7 +106,7 @@ class Base:
 
 def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
     """Make what most parts share: tables, store, lanes, statistics, the identity."""
-    rules = config.identity
+    rules, held_clock = config.identity, HeldClock(clock)
     folder = config.store.config_folder
     node = {"cluster": rules.cluster, "node_type": "broker", "node_id": rules.name}
     if config.exporter.in_delta and config.server.metrics in {OTLP, LOG}:
@@ -128,6 +131,7 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
         config=config,
         settings=LiveConfig(config, config.file),
         clock=clock,
+        held_clock=held_clock,
         rng=rng,
         identity=Identity(
             cluster=rules.cluster,
@@ -146,7 +150,7 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
             slave_timeout_ms=config.ha.slave_timeout_ms,
             lacks_slave=rules.slaves_wanted > 0,
         ),
-        metadata=_make_metadata(config, clock),
+        metadata=_make_metadata(config, clock, held_clock),
         store=store,
         cleaner=Cleaner(store, config.store, clock, JsonFile(folder / "cleaningTime.json")),
         lanes=lanes,
@@ -169,7 +173,7 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
     )
 
 
-def _make_metadata(config: BrokerConfig, clock: Clock) -> Metadata:
+def _make_metadata(config: BrokerConfig, clock: Clock, held_clock: HeldClock) -> Metadata:
     """Make the tables; a broker with light queues knows every name of such a queue or group."""
     light = config.store.has_light_queues
     topics = table_form(config.store, "topics.json")
@@ -180,7 +184,8 @@ def _make_metadata(config: BrokerConfig, clock: Clock) -> Metadata:
         _make_offsets(config, clock),
         FilterTable(table_form(config.store, "consumerFilter.json"), clock),
         RequestModes(table_form(config.store, "messageRequestMode.json")),
-        Deletions(JsonFile(config.store.config_folder / "roquetDeletions.json"), clock),
+        # They are compared with the times of pops.
+        Deletions(JsonFile(config.store.config_folder / "roquetDeletions.json"), held_clock),
     )
 
 

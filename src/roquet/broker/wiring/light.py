@@ -82,7 +82,7 @@ def make_light(
     base: Base, pop_checks: PopChecks, offsets: PopOffsets, leaving: set[str]
 ) -> LightParts:
     """Wire pops of light topics. `leaving` are the queues that take no message at the moment."""
-    tables, clock, rules = base.metadata, base.clock, base.config.light_topics
+    tables, clock, rules = base.metadata, base.held_clock, base.config.light_topics
     facts = LightFacts(tables.topics, tables.groups)
     subscriptions = LightSubscriptions()
     orders = PopOrders(None, clock, tables.deletions)
@@ -98,7 +98,7 @@ def make_light(
         leaving=leaving,
         rules=rules,
         # What goes is gone: a clock that stays ahead is believed as late as for files.
-        clock=HeldClock(clock, JUMP_HOLD_MS),
+        clock=HeldClock(base.clock, JUMP_HOLD_MS),
     )
 
     def woken(client: Client) -> None:
@@ -162,7 +162,7 @@ def _make_pops(
         orders=orders,
         alarms=alarms,
         traffic=base.stats,
-        clock=base.clock,
+        clock=base.held_clock,
     )
     acks = LightAcks(
         checks=checks,
@@ -173,7 +173,7 @@ def _make_pops(
         orders=orders,
         alarms=alarms,
         deletions=base.metadata.deletions,
-        clock=base.clock,
+        clock=base.held_clock,
     )
     return pops, acks
 
@@ -247,7 +247,7 @@ def make_light_service(base: Base, light: LightParts, client: RemotingClient) ->
         tables.topics,
         identity=base.identity,
         period_ms=lambda: base.settings.config.assignments.routes_ms,
-        clock=base.clock,
+        clock=base.held_clock,
         writable=True,
     )
     owners = LightOwners(queues, base.identity.name)
@@ -262,7 +262,7 @@ def make_light_service(base: Base, light: LightParts, client: RemotingClient) ->
         state=base.state,
         access=base.access,
         rules=config.light_topics,
-        clock=base.clock,
+        clock=base.held_clock,
     )
     base.settings.listen(lambda new, _: control.follow(new.light_topics))
     info = LightInfo(

@@ -120,7 +120,7 @@ class PopParts:
             acks_async=lambda: revive_log.acks_async,
             checkpoints_async=lambda: revive_log.checkpoints_async,
             durability=base.config.store,
-            clock=base.clock,
+            clock=base.held_clock,
         )
 
     def use(self, path: FastPath, rows: PopRows) -> None:
@@ -174,7 +174,7 @@ def make_pop(
     base: Base, appender: Appender, lights: LightQueues | None, revive: ReviveParts
 ) -> PopParts:
     """Wire POP consumption; `lights` are the light queues, where there are any."""
-    config, tables, clock, store = base.config, base.metadata, base.clock, base.store
+    config, tables, clock, store = base.config, base.metadata, base.held_clock, base.store
     rules, topics, name = config.pop, tables.topics, base.identity.name
     shared = _make_shared(base, appender)
     watch_puts(shared.revive_log.puts, revive.service, base.metrics)
@@ -232,7 +232,7 @@ def make_pop(
 
 
 def _make_acks(base: Base, shared: _Shared) -> PopAcks:
-    tables, clock = base.metadata, base.clock
+    tables, clock = base.metadata, base.held_clock
     ordered = OrderedAcks(
         *(shared.orders, tables.offsets, shared.alarms, clock),
         deletions=tables.deletions,
@@ -278,7 +278,7 @@ def _make_core(base: Base, shared: _Shared, locks: PopLocks, draws: Draws) -> Co
         draws=draws,
         broker_name=base.identity.name,
         rules=base.config.pop,
-        clock=base.clock,
+        clock=base.held_clock,
         wake=shared.pops.wake,
     )
 
@@ -324,7 +324,7 @@ class _Shared:
 
 
 def _make_shared(base: Base, appender: Appender) -> _Shared:
-    clock, rules, topics = base.clock, base.config.pop, base.metadata.topics
+    clock, rules, topics = base.held_clock, base.config.pop, base.metadata.topics
     topic = revive_topic(base.identity.cluster)
     pops, notifications = PopPolls(clock, rules), PopPolls(clock, rules, newest_first=True)
     base.metrics.watch("pop_held", "Pops that wait for a message", lambda: float(len(pops)))
@@ -406,7 +406,7 @@ def _make_buffer(base: Base, records: ReviveLog) -> PopBuffer:
         return tables.topics.get(topic) is None or tables.groups.find(group) is None
 
     rules = base.config.pop_buffer
-    buffer = PopBuffer(records, tables.offsets, is_gone=is_gone, rules=rules, clock=base.clock)
+    buffer = PopBuffer(records, tables.offsets, is_gone=is_gone, rules=rules, clock=base.held_clock)
     watch_buffer(buffer, base.metrics)
     return buffer
 
@@ -421,7 +421,7 @@ def make_revive(base: Base, appender: Appender, timers: TimerParts) -> RevivePar
         identity=base.identity,
         rules=rules,
         returned=base.stats,
-        clock=base.clock,
+        clock=base.held_clock,
         deletions=tables.deletions,
         core=PoppedMessages(base.store) if base.config.server.fast_path else None,
     )
@@ -434,7 +434,7 @@ def make_revive(base: Base, appender: Appender, timers: TimerParts) -> RevivePar
         wheel=timers.service,
         identity=base.identity,
         rules=rules,
-        clock=base.clock,
+        clock=base.held_clock,
     )
     watch_revive(service, base.metrics)
     base.settings.listen(lambda new, _: service.follow(new.revive))
@@ -450,7 +450,7 @@ def make_assignments(base: Base, client: Client) -> AssignmentAdapter:
         tables.topics,
         identity=base.identity,
         period_ms=lambda: service.rules.routes_ms,
-        clock=base.clock,
+        clock=base.held_clock,
     )
     service = Assignments(
         queues,

@@ -44,4 +44,4 @@ def make_timers(base: Base) -> TimerParts:
     service = TimerService(base.store, rules, file, base.clock)
     topics = base.metadata.topics
     watch_timers(service, base.metrics, has_topic=lambda name: topics.get(name) is not None)
-    return TimerParts(service, TimerConversion(rules, service, base.clock, base.rng))
+    return TimerParts(service, TimerConversion(rules, service, base.held_clock, base.rng))

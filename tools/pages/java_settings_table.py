@@ -31,7 +31,6 @@ PLANNED: Mapping[str, tuple[str, ...]] = {
         "configManagerVersion",
         "bottomMostCompressionTypeForConsumeQueueStore",
     ),
-    "statistics of light queues": ("enableLmqStats",),
     "a log of pops of light topics": ("enableLitePopLog",),
     "threads for lite pull": ("litePullMessageThreadPoolNums",),
     "access control of 5.x": (

@@ -212,6 +212,9 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "enableLmqQuota",
             "maxLmqConsumeQueueNum",
         ),
+        "test_light_queues_and_groups_have_figures_of_their_own_where_the_setting_says_so": (
+            "enableLmqStats",
+        ),
     },
     "test_live_replication.py": {
         "test_copies_that_a_running_master_asks_for_are_those_of_the_changed_settings": (

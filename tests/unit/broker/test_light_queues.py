@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -169,6 +170,29 @@ def test_one_light_queue_too_many_is_refused_and_known_ones_go_on(tmp_path: Path
             assert (await send(it, b"x", name)).code == 0
 
     playing(tmp_path / "off", tell_without, maxLmqConsumeQueueNum="2")
+
+
+@pytest.mark.parametrize("apart", ["false", "true"])
+def test_light_queues_and_groups_have_figures_of_their_own_where_the_setting_says_so(
+    tmp_path: Path, apart: str
+) -> None:
+    async def tell(it: Cluster) -> None:
+        for name in (A, B):
+            await send(it, b"x", name)
+            answer = await it.pull(name, 0, consumerGroup=name)
+            assert len(records(answer)) == 1, answer.remark
+        await it.pull("parent", 0)
+        wanted = {f"parent@{GROUP}": 2, **({f"{A}@{A}": 1, f"{B}@{B}": 1} if on else {light: 2})}
+        found: dict[str, float] = {}
+        for key in (f"{A}@{A}", f"{B}@{B}", light, f"parent@{GROUP}"):
+            asked = {"statsName": "GROUP_GET_NUMS", "statsKey": key}
+            answer = await it.call(Command(RequestCode.VIEW_BROKER_STATS_DATA, ext=asked))
+            if answer.code == 0:
+                found[key] = json.loads(answer.body)["statsMinute"]["sum"]
+        assert found == wanted
+
+    on, light = apart == "true", "%LMQ%@%LMQ%"
+    playing(tmp_path, tell, enableLmqStats=apart)
 
 
 def test_sends_that_come_together_make_no_light_queue_too_many(tmp_path: Path) -> None:

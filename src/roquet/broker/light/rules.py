@@ -110,3 +110,9 @@ class LightTopicConfig:
         "Whether metrics say how old the oldest of them is.",
         live=True,
     )
+    stats: bool = setting(
+        "enableLmqStats",
+        False,
+        "Whether each light queue and light group has figures of its own; otherwise all have one.",
+        live=True,
+    )

@@ -197,6 +197,8 @@ class BrokerStats:
         self.put_count = 0
         self.put_failures = 0
         self.started_ms = clock.now_ms()
+        self.adds_up_light = False
+        """Whether all light queues and groups are measured as one, by their prefix."""
         self._sizes: Distribution | None = None
 
     # --- traffic -------------------------------------------------------------------------------
@@ -241,7 +243,7 @@ class BrokerStats:
 
     def looked_at(self, group: str, topic: str, size: int) -> None:
         """Note a message that the broker itself read, under a group of its own."""
-        self._add("GROUP_GET", f"{topic}@{group}", size, self._clock.now_ms())
+        self._add("GROUP_GET", self._reader(topic, group), size, self._clock.now_ms())
 
     def sent_many(self, topic: str, queue_id: int, sends: int, took_ms: int) -> None:
         """Note sends that were stored and took so long together, from their arrival on."""
@@ -275,7 +277,7 @@ class BrokerStats:
         now_ms = self._clock.now_ms()
         if not names.is_system_topic(topic):
             self.daily_totals.get(messages, now_ms)
-        key = f"{topic}@{group}"
+        key = self._reader(topic, group)
         self._add("FOUND", _WHOLE_BROKER, 0, now_ms, reads)
         self._add("GROUP_GET", key, size, now_ms, messages)
         kind = "SYSTEM_GET" if names.is_system_topic(topic) else "BROKER_GET"
@@ -289,11 +291,11 @@ class BrokerStats:
 
     def sent_back(self, group: str, topic: str, *, dead: bool) -> None:
         """Note a message of a topic that a group sent back; `dead`: for good."""
-        now_ms = self._clock.now_ms()
-        self._add("SNDBCK_PUT", f"{topic}@{group}", 0, now_ms)
+        key, now_ms = self._reader(topic, group), self._clock.now_ms()
+        self._add("SNDBCK_PUT", key, 0, now_ms)
         if dead:
             self._add("DLQ_PUT", names.dlq_topic(group), 0, now_ms)
-            self._add("SNDBCK2DLQ", f"{topic}@{group}", 0, now_ms)
+            self._add("SNDBCK2DLQ", key, 0, now_ms)
 
     # --- looking -------------------------------------------------------------------------------
 
@@ -311,7 +313,7 @@ class BrokerStats:
 
     def get_rate(self, group: str, topic: str) -> float:
         """Return messages a second that a group got of a topic."""
-        return self._rate("GROUP_GET_NUMS", f"{topic}@{group}")
+        return self._rate("GROUP_GET_NUMS", self._reader(topic, group))
 
     def rates(self, name: str) -> str:
         """Return a whole-broker figure's rates over 10 s, a minute and ten minutes, as text."""
@@ -394,6 +396,13 @@ class BrokerStats:
     def _rate(self, name: str, key: str) -> float:
         view = self.find(name, key)
         return 0.0 if view is None else view.rate(self._clock.now_ms())
+
+    def _reader(self, topic: str, group: str) -> str:
+        """Return the key under which a group's reads of a topic are measured."""
+        if self.adds_up_light:
+            topic = names.LMQ_PREFIX if names.is_lmq(topic) else topic
+            group = names.LMQ_PREFIX if names.is_lmq(group) else group
+        return f"{topic}@{group}"
 
     def _add(self, kind: str, key: str, number: int, now_ms: int, events: int = 1) -> None:
         meter = self._meters.get((kind, key))

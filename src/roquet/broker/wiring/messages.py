@@ -126,7 +126,13 @@ def make_light_queues(base: Base) -> LightQueues | None:
     if not base.config.store.has_light_queues:
         return None
     lights = LightQueues(base.store, base.config.store)
-    base.settings.listen(lambda new, _: lights.follow(new.store))
+
+    def follow(new: BrokerConfig, _: frozenset[str]) -> None:
+        lights.follow(new.store)
+        base.stats.adds_up_light = not new.light_topics.stats
+
+    follow(base.config, frozenset())
+    base.settings.listen(follow)
     return lights
 
 

@@ -30,6 +30,7 @@ ROUNDS ?= 1
 WORKLOADS ?= 100
 SECONDS ?= 60
 STATES ?= 1000
+SEEDS ?= 10000
 KILL ?= 0
 WORKERS ?= 2
 NEXT ?= build/spark-next
@@ -51,7 +52,7 @@ PARALLEL := -n $(WORKERS) --dist worksteal
 PARALLEL_UNIT := -n $(if $(filter 1,$(WORKERS)),1,$(shell echo $$((2 * $(WORKERS))))) --dist worksteal
 
 .PHONY: help check-tools setup grpc-messages native-dev demo test test-rust test-unit test-spark test-differential \
-	test-spark-next test-spark-connect all format lint types imports native interop interop-jars partition deploy browser site bench bench-relay bench-spark crash crash-timers crash-pop crash-light powerloss \
+	test-spark-next test-spark-connect all format lint types imports native interop interop-jars partition deploy browser site bench bench-relay bench-spark crash crash-timers crash-pop crash-light seeds powerloss \
 	powerloss-ext4 process-faults attack budget kills spark-kills iofaults corruption faults fuzz fuzz-python fuzz-atheris fuzz-rust audit written mutants setting-mutants test-nightly nightly clean
 
 help: ## show this list
@@ -152,6 +153,10 @@ crash-pop: setup ## kill -9 the broker CYCLES times while messages are popped, a
 crash-light: setup ## kill -9 the broker CYCLES times while light topics are used, account for each message
 	$(PY) -m tools.faults.light_crash --cycles $(CYCLES)
 
+seeds: setup ## SEEDS drawn histories of POP's redelivery and merge buffer, and of the timer wheel
+	POP_SEEDS=$(SEEDS) $(PY) -m pytest -n $(WORKERS) --timeout 7200 tests/unit/broker_pop/test_revive_seeds.py tests/unit/broker_pop/test_buffer_seeds.py
+	TIMER_STATES=$(SEEDS) cargo test -q --profile dev-fast --locked -p roquet-core --test timers
+
 powerloss: setup ## 20,000 power-loss states of the store, 1,000 a mode on ext4 where that can be mounted
 	POWERLOSS_STATES=20000 cargo test -q --profile dev-fast --locked -p roquet-core --test powerloss powerloss:: -- --nocapture
 	$(PY) -m tools.powerloss.ext4 --states $(STATES) --if-possible
@@ -224,6 +229,7 @@ nightly: all interop partition powerloss fuzz setting-mutants test-nightly test-
 	$(MAKE) crash MODE=pop
 	$(MAKE) crash MODE=timer
 	$(MAKE) crash MODE=lite
+	$(MAKE) seeds
 	$(PY) -m tools.faults.proxy_kill --kills 40
 	$(PY) -m tools.fuzz.grpc_calls --seconds 900 --mode cluster
 	$(PY) -m tools.fuzz.grpc_calls --seconds 900 --mode local

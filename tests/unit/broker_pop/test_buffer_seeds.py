@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import random
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
     from roquet.protocol.pop.records import MergeKey
 
-SEEDS = 300
+SEEDS = int(os.environ.get("POP_SEEDS", "300"))
+"""`make seeds` draws more."""
 STEPS = 150
 TOPIC, GROUP, QUEUES = "T", "g", 2
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import random
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,8 @@ from roquet.protocol.pop.records import MergeKey, PopAck, PopCheckpoint
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-SEEDS = 300
+SEEDS = int(os.environ.get("POP_SEEDS", "300"))
+"""`make seeds` draws more."""
 STEPS = 60
 MESSAGES = 30
 RETRY = f"%RETRY%{GROUP}_{TOPIC}"

@@ -34,6 +34,9 @@ NAME = "broker-a"
 REVIVE = "rmq_sys_REVIVE_LOG_c"
 KEY = "t", "g", 0
 
+FORMER = 6
+"""A revive queue that the topic had once."""
+
 
 class Checks:
     """The checks of a broker with one topic of three queues."""
@@ -57,6 +60,7 @@ class Checks:
             state=self.state,
             timers=cast("Any", SimpleNamespace(**{"enabled": True, "delay_max_s": 60} | timers)),
             revive_topic=REVIVE,
+            has_records=lambda queue_id: queue_id == FORMER,
             clock=self.clock,
         )
 
@@ -221,7 +225,7 @@ def test_handle_names_this_broker_and_a_revive_queue_that_it_has() -> None:
     def text(revive_queue: int, broker: str = NAME) -> str:
         return ReceiptHandle(0, 1, 2, revive_queue, "0", broker, 0, 0).encode()
 
-    for queue_id in (0, 3, 999):
+    for queue_id in (0, 3, FORMER, 999):
         assert it.checks.handle(text(queue_id)).revive_queue == queue_id
     for queue_id in (-1, 4, 998):
         refused(Reason.INVALID_ARGUMENT, lambda n=queue_id: it.checks.handle(text(n)))  # type: ignore[misc]

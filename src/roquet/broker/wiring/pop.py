@@ -348,6 +348,7 @@ def _make_shared(base: Base, appender: Appender) -> _Shared:
         state=base.state,
         timers=base.config.timers,
         revive_topic=topic,
+        has_records=lambda queue_id: base.store.max_offset(topic, queue_id) > 0,
         clock=clock,
     )
     base.settings.listen(lambda new, _: checks.follow(new.timers))

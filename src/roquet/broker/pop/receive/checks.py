@@ -20,6 +20,8 @@ from roquet.protocol.pop.handle import HandleError, ReceiptHandle
 from roquet.store.tables.filters import compiled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from roquet.base.clock import Clock
     from roquet.broker.api.pop import NotificationRequest, PeekRequest, PopRequest
     from roquet.broker.state import BrokerState, Identity
@@ -68,14 +70,17 @@ class PopChecks:
         state: BrokerState,
         timers: TimerLimits,
         revive_topic: str,
+        has_records: Callable[[int], bool],
         clock: Clock,
     ) -> None:
+        """`has_records` tells of a revive queue whether there is or was a record in it."""
         self._topics = topics
         self._groups = groups
         self._identity = identity
         self._state = state
         self._timers = timers
         self._revive_topic = revive_topic
+        self._has_records = has_records
         self._clock = clock
 
     def follow(self, timers: TimerLimits) -> None:
@@ -176,7 +181,10 @@ class PopChecks:
             raise Refusal(Reason.INVALID_ARGUMENT, f"{text}, this is {self._identity.name}")
         revive = self._topics.get(self._revive_topic)
         queues = 0 if revive is None else max(revive.read_queues, revive.write_queues)
-        if not is_ordered and not 0 <= revive_queue < queues:
+        if is_ordered or 0 <= revive_queue < queues:
+            return
+        # A topic with fewer queues than before: what was popped before has its checkpoints there.
+        if revive_queue < 0 or not self._has_records(revive_queue):
             text = f"the receipt handle names revive queue {revive_queue} of {queues}"
             raise Refusal(Reason.INVALID_ARGUMENT, text)
 

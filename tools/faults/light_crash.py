@@ -23,313 +23,50 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import collections
-import contextlib
-import dataclasses
 import json
 import random
 import signal
-import struct
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from roquet.base.overriding import override
 from roquet.testing.java import free_port
-from tools.attack.raw import Frame, RawClient
-from tools.faults.crash import Broker, properties_of, say, worked_s
+from tools.attack.raw import RawClient
+from tools.faults.crash import Broker, say, worked_s
+from tools.faults.light_parts import (
+    IDLE,
+    IDLE_MINUTES,
+    NAMES,
+    QUEUES,
+    SENDERS,
+    Account,
+    IdleAccount,
+    IdleSender,
+    Names,
+    Popper,
+    Sender,
+)
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Sequence
 
-PARENT, GROUP = "CrashLight", "crash_light"
-QUEUES = 2
-TOPICS = 24
-SENDERS = 3
 POPPERS = 3
-INVISIBLE_MS = (1000, 2500)
 CALM_MESSAGES = 200
 SETTLE_S = 90.0
-SEND, TOPIC_CODE, GROUP_CODE, SUBSCRIBE, POP, ACK = 10, 17, 200, 200071, 200070, 200051
-FOUND, NONE_IN_TIME, NONE_AT_ONCE = 0, 210, 208
-MAGIC = -626843481
-"""Of a record in the first layout, which names of topics up to 127 bytes have."""
+TOPIC_CODE, GROUP_CODE = 17, 200
 SETTINGS = {
     "brokerName": "crash-broker",
     "enableLmq": "true",
     "enableMultiDispatch": "true",
     "liteEventCheckInterval": "200",
     "liteEventFullDispatchDelayTime": "500",
+    # Idle light topics go while the broker runs, which it never does for long.
+    "minLiteTTl": "300",
+    "liteTtlCheckInterval": "200",
 }
-
-
-class Taken(NamedTuple):
-    """A message of a pop's answer: its light topic, its place there, its body and its handle."""
-
-    light: str
-    offset: int
-    body: str
-    handle: str
-    pop_ms: int
-    due_ms: int
-    """When its invisible time is over: an acknowledgement that comes later settles nothing."""
-
-
-@dataclasses.dataclass(slots=True)
-class _Place:
-    """What happened to one place of a light topic."""
-
-    body: str
-    ack_sent: bool = False
-    acked_at: int | None = None
-    """How many restarts there had been when one was sent that was answered SUCCESS in time."""
-    acked_ms: int = 0
-    """When its answer had been read: a pop before that time may have been answered before it."""
-
-
-class Account:
-    """What was sent and popped; and the judgement, most of it at once."""
-
-    def __init__(self) -> None:
-        """Begin with nothing."""
-        self.sent: dict[str, bool] = {}
-        """Body -> whether it was answered SEND_OK."""
-        self.problems: list[str] = []
-        self.refused: collections.Counter[str] = collections.Counter()
-        self.kills = self.restarts = self.pops = self.deliveries = self.redelivered = (
-            self.duplicates
-        ) = 0
-        self._places: dict[str, dict[int, _Place]] = collections.defaultdict(dict)
-        self._lock = threading.Lock()
-
-    def popped(self, taken: list[Taken]) -> None:
-        """Judge what one pop gave."""
-        with self._lock:
-            self.pops += 1
-            by_light: dict[str, set[int]] = collections.defaultdict(set)
-            for one in taken:
-                self._take(one)
-                by_light[one.light].add(one.offset)
-            for light, offsets in by_light.items():
-                self._judge_order(light, offsets)
-
-    def acks(self, one: Taken) -> int:
-        """Note that an acknowledgement is about to be sent; return the run of the broker."""
-        with self._lock:
-            self._places[one.light][one.offset].ack_sent = True
-            return self.restarts
-
-    def acked(self, one: Taken, run: int, at_ms: int) -> None:
-        """Note that one that was sent in a run was answered SUCCESS in time, at `at_ms`.
-
-        The broker may be gone by now: what a thread read of its last answers comes late.
-        """
-        with self._lock:
-            place = self._places[one.light][one.offset]
-            place.acked_at, place.acked_ms = run, at_ms
-
-    def ended(self, *, is_killed: bool) -> None:
-        """Note that the broker is gone, and with it what it had in memory."""
-        with self._lock:
-            self.kills += is_killed
-            self.restarts += 1
-
-    def unsettled(self) -> list[str]:
-        """Return the stored messages for which nobody has sent an acknowledgement."""
-        with self._lock:
-            places = [place for mine in self._places.values() for place in mine.values()]
-            done = {place.body for place in places if place.ack_sent}
-            return [body for body, stored in list(self.sent.items()) if stored and body not in done]
-
-    def judge(self) -> None:
-        """Find what only the end shows."""
-        self.problems += [f"lost: {body}" for body in self.unsettled()]
-        for light, places in self._places.items():
-            numbers = [int(places[at].body.rpartition(":")[2]) for at in sorted(places)]
-            if numbers != sorted(set(numbers)):
-                self.problems.append(f"not in the order of the sends: {light} {numbers}")
-
-    def report(self, title: str) -> None:
-        """Print the account."""
-        say(
-            f"{title}: stored {sum(self.sent.values())}, pops {self.pops}, deliveries"
-            f" {self.deliveries}, again unacknowledged {self.redelivered}, duplicates over"
-            f" restarts {self.duplicates}, kills {self.kills}, violations {len(self.problems)}"
-        )
-        for answer, count in self.refused.most_common(5):
-            say(f"  refused {count}: {answer}")
-        for problem in self.problems[:20]:
-            say(f"  {problem}")
-
-    def _take(self, one: Taken) -> None:
-        self.deliveries += 1
-        if one.body not in self.sent or not one.body.startswith(f"{one.light}:"):
-            self.problems.append(f"nobody sent this there: {one.light} {one.offset} {one.body}")
-        place = self._places[one.light].get(one.offset)
-        if place is None:
-            self._places[one.light][one.offset] = _Place(one.body)
-            return
-        if place.body != one.body:
-            self.problems.append(
-                f"place {one.offset} of {one.light} was {place.body}, and is {one.body}"
-            )
-        if place.acked_at is None or one.pop_ms < place.acked_ms:
-            self.redelivered += 1
-        elif place.acked_at < self.restarts:
-            self.duplicates += 1
-        else:
-            self.problems.append(f"acknowledged, and came again: {one.light} {one.offset}")
-
-    def _judge_order(self, light: str, offsets: set[int]) -> None:
-        places = self._places[light]
-        for at in range(max(offsets)):
-            place = places.get(at)
-            if at not in offsets and (place is None or not place.ack_sent):
-                self.problems.append(f"jumped over {at} of {light}: it gave {sorted(offsets)}")
-                return
-
-
-def now_ms() -> int:
-    """Return the time, Unix milliseconds."""
-    return time.time_ns() // 1_000_000
-
-
-class Sender(threading.Thread):
-    """Sends to light topics of its own, in order, so often or until the broker is gone."""
-
-    def __init__(self, number: int, address: str, account: Account, count: int) -> None:
-        """Take every third light topic."""
-        super().__init__(daemon=True)
-        self._lights = [f"t{at}" for at in range(number, TOPICS, SENDERS)]
-        self._address, self._account, self._count = address, account, count
-        self._rng = random.Random(number ^ len(account.sent))
-
-    @override
-    def run(self) -> None:
-        """Work."""
-        with contextlib.suppress(OSError), RawClient(self._address) as client:
-            for _ in range(self._count):
-                self._send(client, self._rng.choice(self._lights))
-                time.sleep(0.002)
-
-    def _send(self, client: RawClient, light: str) -> None:
-        body = f"{light}:{time.monotonic_ns()}"
-        self._account.sent[body] = False
-        ext = {
-            "producerGroup": "p",
-            "topic": PARENT,
-            "defaultTopic": "TBW102",
-            "defaultTopicQueueNums": str(QUEUES),
-            "queueId": str(self._rng.randrange(QUEUES)),
-            "sysFlag": "0",
-            "bornTimestamp": str(now_ms()),
-            "flag": "0",
-            "properties": f"UNIQ_KEY\x01{body}\x02__LITE_TOPIC\x01{light}\x02",
-            "reconsumeTimes": "0",
-        }
-        answer = client.call(SEND, ext, body.encode())
-        if answer.code == 0:
-            self._account.sent[body] = True
-        else:
-            self._account.refused[f"send {answer.code} {answer.remark[:100]}"] += 1
-
-
-class Popper(threading.Thread):
-    """Subscribes to all light topics and pops until it is stopped or the broker is gone."""
-
-    def __init__(
-        self, name: str, address: str, account: Account, rng: random.Random, ack_share: float
-    ) -> None:
-        """Acknowledge a share of the messages, and forget the others."""
-        super().__init__(daemon=True)
-        self._name, self._address, self._account = name, address, account
-        self._rng, self._ack_share = rng, ack_share
-        self.stopping = threading.Event()
-
-    @override
-    def run(self) -> None:
-        """Work."""
-        with contextlib.suppress(OSError), RawClient(self._address) as client:
-            entry = {
-                "action": "COMPLETE_ADD",
-                "clientId": self._name,
-                "group": GROUP,
-                "topic": PARENT,
-                "liteTopicSet": [f"t{at}" for at in range(TOPICS)],
-                "version": 1,
-            }
-            body = json.dumps({"subscriptionSet": [entry]}).encode()
-            answer = client.call(SUBSCRIBE, {}, body)
-            if answer.code != 0:
-                self._account.refused[f"subscribe {answer.code} {answer.remark[:100]}"] += 1
-            while not self.stopping.is_set():
-                self._pop(client)
-
-    def _pop(self, client: RawClient) -> None:
-        invisible_ms = self._rng.randint(*INVISIBLE_MS)
-        ext = {
-            "clientId": self._name,
-            "consumerGroup": GROUP,
-            "topic": PARENT,
-            "maxMsgNum": str(self._rng.randint(1, 16)),
-            "invisibleTime": str(invisible_ms),
-            "pollTime": "300",
-            "bornTime": str(now_ms()),
-        }
-        answer = client.call(POP, ext)
-        if answer.code != FOUND:
-            if answer.code not in (NONE_IN_TIME, NONE_AT_ONCE):
-                self._account.refused[f"pop {answer.code} {answer.remark[:100]}"] += 1
-                time.sleep(0.05)
-            return
-        taken = read(answer)
-        self._account.popped(taken)
-        for one in taken:
-            if self._rng.random() < self._ack_share:
-                self._ack(client, one)
-
-    def _ack(self, client: RawClient, one: Taken) -> None:
-        ext = {
-            "consumerGroup": GROUP,
-            "topic": PARENT,
-            "queueId": "0",
-            "extraInfo": one.handle,
-            "offset": str(one.offset),
-            "liteTopic": one.light,
-        }
-        run = self._account.acks(one)
-        answer = client.call(ACK, ext)
-        at_ms = now_ms()
-        if answer.code == 0:
-            if at_ms < one.due_ms:
-                self._account.acked(one, run, at_ms)
-        else:
-            self._account.refused[f"ack {answer.code} {answer.remark[:100]}"] += 1
-
-
-def read(answer: Frame) -> list[Taken]:
-    """Return the messages of an answer."""
-    ext, data, at = answer.ext, answer.body, 0
-    found: list[Taken] = []
-    pop_ms = int(ext["popTime"]) if data else 0
-    due_ms = pop_ms + int(ext["invisibleTime"]) if data else 0
-    while at < len(data):
-        size, magic = struct.unpack_from(">Ii", data, at)
-        assert magic == MAGIC, f"no record at {at}"
-        (length,) = struct.unpack_from(">i", data, at + 84)
-        body = data[at + 88 : at + 88 + length].decode()
-        text_at = at + 88 + length + 1 + data[at + 88 + length]
-        said = properties_of(data[at : at + size], text_at + 2 - at)
-        light = said["INNER_MULTI_DISPATCH"].removeprefix(f"%LMQ%${PARENT}$")
-        offset = int(said["INNER_MULTI_QUEUE_OFFSET"])
-        fields = [ext["popTime"], ext["invisibleTime"], ext["reviveQid"], "0", "crash-broker", "0"]
-        handle = " ".join([str(offset), *fields, str(offset)])
-        found.append(Taken(light, offset, body, handle, pop_ms, due_ms))
-        at += size
-    return found
 
 
 class Campaign:
@@ -337,7 +74,7 @@ class Campaign:
 
     def __init__(self, folder: Path, flush: str, seed: int) -> None:
         """Write the settings of the broker."""
-        self.account = Account()
+        self.account, self.idle = Account(), IdleAccount()
         self._rng = random.Random(seed)
         port = free_port(random.Random(seed ^ time.monotonic_ns()))
         self._broker = Broker(folder, port, flush, more=SETTINGS)
@@ -349,7 +86,7 @@ class Campaign:
             time.sleep(self._rng.uniform(0.1, 1.2))
             self._kill()
         self._start()
-        threads = [*self._poppers(0.8), *self._senders(10_000)]
+        threads = [*self._poppers(0.8), *self._senders(10_000), self._idle_sender()]
         for thread in threads:
             thread.start()
         time.sleep(worked_s(self._rng, 3.0))
@@ -360,7 +97,7 @@ class Campaign:
         """Acknowledge what is left, twice: over an orderly stop, and with more messages."""
         for _ in range(2):
             self._start()
-            senders = self._senders(CALM_MESSAGES)
+            senders = [*self._senders(CALM_MESSAGES), self._idle_sender()]
             for sender in senders:
                 sender.start()
             _join(senders)
@@ -368,12 +105,13 @@ class Campaign:
             for popper in poppers:
                 popper.start()
             end = time.monotonic() + SETTLE_S
-            while self.account.unsettled() and time.monotonic() < end:
+            while (self.account.unsettled() or self.idle.unsettled()) and time.monotonic() < end:
                 time.sleep(0.2)
             _join(poppers)
             self._broker.kill(signal.SIGTERM)
-            self.account.ended(is_killed=False)
+            self._ended(is_killed=False)
         self.account.judge()
+        self.idle.judge()
 
     def end(self) -> None:
         """Leave no process behind."""
@@ -385,36 +123,59 @@ class Campaign:
 
     def _poppers(self, ack_share: float) -> list[Popper]:
         address, draw = self._broker.address, self._rng.random
+        idle = Popper("idle", address, self.idle, random.Random(draw()), ack_share=1.0, names=IDLE)
         return [
-            Popper(f"client-{at}", address, self.account, random.Random(draw()), ack_share)
-            for at in range(POPPERS)
+            idle,
+            *(
+                Popper(
+                    f"client-{at}",
+                    address,
+                    self.account,
+                    random.Random(draw()),
+                    ack_share=ack_share,
+                )
+                for at in range(POPPERS)
+            ),
         ]
+
+    def _idle_sender(self) -> IdleSender:
+        return IdleSender(0, self._broker.address, self.idle, 0, IDLE)
 
     def _start(self) -> None:
         self._broker.start()
         asyncio.run(self._broker.booted())
         with RawClient(self._broker.address) as client:
-            topic = {
-                "topic": PARENT,
-                "defaultTopic": "TBW102",
-                "readQueueNums": str(QUEUES),
-                "writeQueueNums": str(QUEUES),
-                "perm": "6",
-                "topicFilterType": "SINGLE_TAG",
-                "topicSysFlag": "0",
-                "order": "false",
-                "attributes": "+message.type=LITE",
-            }
-            group = {"groupName": GROUP, "attributes": {"+lite.bind.topic": PARENT}}
-            for answer in (
-                client.call(TOPIC_CODE, topic),
-                client.call(GROUP_CODE, {}, json.dumps(group).encode()),
-            ):
-                assert answer.code == 0, answer.remark
+            _make(client, NAMES)
+            _make(client, IDLE, f",+lite.topic.expiration={IDLE_MINUTES}")
 
     def _kill(self) -> None:
         self._broker.kill()
-        self.account.ended(is_killed=True)
+        self._ended(is_killed=True)
+
+    def _ended(self, *, is_killed: bool) -> None:
+        for account in (self.account, self.idle):
+            account.ended(is_killed=is_killed)
+
+
+def _make(client: RawClient, names: Names, more: str = "") -> None:
+    """Make a parent and its group."""
+    topic = {
+        "topic": names.parent,
+        "defaultTopic": "TBW102",
+        "readQueueNums": str(QUEUES),
+        "writeQueueNums": str(QUEUES),
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+        "attributes": f"+message.type=LITE{more}",
+    }
+    group = {"groupName": names.group, "attributes": {"+lite.bind.topic": names.parent}}
+    for answer in (
+        client.call(TOPIC_CODE, topic),
+        client.call(GROUP_CODE, {}, json.dumps(group).encode()),
+    ):
+        assert answer.code == 0, answer.remark
 
 
 def _join(threads: Sequence[threading.Thread]) -> None:
@@ -435,7 +196,8 @@ def campaign(folder: Path, flush: str, cycles: int, seed: int) -> bool:
     finally:
         work.end()
     work.account.report(f"{flush} flush")
-    return not work.account.problems
+    work.idle.report(f"{flush} flush, idle light topics")
+    return not (work.account.problems or work.idle.problems)
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tools.faults.light_crash import Account, Taken
+from tools.faults.light_parts import IDLE_S, Account, IdleAccount, Taken
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -111,3 +111,16 @@ def test_account_of_light_topics_takes_a_pop_noted_after_a_later_one_as_earlier(
     assert (it.problems, it.redelivered) == ([], 1)
     it.popped([taken("a:1", 0, 2_020)])
     assert it.problems == ["acknowledged, and came again: a 0"]
+
+
+def test_account_of_idle_light_topics_lets_one_begin_again_only_after_its_time() -> None:
+    second = 10**9
+    it = IdleAccount()
+    late, soon = f"i0:{(IDLE_S + 1) * second}", f"i0:{(IDLE_S + 2) * second}"
+    it.sent = {"i0:0": True, late: True, soon: True}
+    settle(it, taken("i0:0", 0))
+    settle(it, taken(late, 0))
+    assert (it.problems, it.lives) == ([], 1)
+    it.popped([taken(soon, 0)])
+    assert it.problems[0] == f"place 0 of i0 was {late}, and is {soon}"
+    assert it.lives == 1

@@ -26,7 +26,7 @@ from roquet.store.results import Draft, PutResult, PutStatus, StoreFault
 from roquet.store.tables.deletions import Deletions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from roquet.store.popped import Popped, Target
 
@@ -56,12 +56,19 @@ class Clock:
 
     def __init__(self) -> None:
         self.ms = START_MS
+        self.on_set_back: Callable[[int, int], None] | None = None
 
     def now_ms(self) -> int:
         return self.ms
 
     def steady_ms(self) -> int:
         return self.ms
+
+    def set_by(self, by_ms: int) -> None:
+        """Set it, as somebody does who corrects it."""
+        self.ms += by_ms
+        if by_ms < 0 and self.on_set_back is not None:
+            self.on_set_back(-by_ms, self.ms)
 
     async def sleep(self, seconds: float) -> None:
         raise AssertionError(seconds)
@@ -120,10 +127,10 @@ class Log:
             props.REAL_TOPIC: draft.topic,
             props.REAL_QUEUE_ID: str(draft.queue_id),
         }
-        later = dataclasses.replace(
-            draft, topic=names.TIMER_TOPIC, queue_id=0, properties=draft.properties | more
-        )
-        return self.put(later)
+        # As the broker does it, in place.
+        draft.properties |= more
+        draft.topic, draft.queue_id = names.TIMER_TOPIC, 0
+        return self.put(draft)
 
     async def append_as_is(self, drafts: Sequence[Draft]) -> list[PutResult]:
         return [self.put(draft) for draft in drafts]
@@ -370,7 +377,7 @@ class PopWorld:
             deletions=self.deletions,
             core=Core(self.log) if self.by_core else None,
         )
-        return ReviveService(
+        service = ReviveService(
             self.log,
             OwnAppends(self.log),
             copies,
@@ -381,6 +388,8 @@ class PopWorld:
             rules=self.rules,
             clock=self.clock,
         )
+        self.clock.on_set_back = service.set_backs.was_set_back
+        return service
 
     def send(self, body: bytes, topic: str = TOPIC, *, tries: int = 0, **more: str) -> int:
         """Store a message; return its queue offset."""
@@ -431,7 +440,8 @@ class PopWorld:
             offset=offsets[0] if len(offsets) == 1 else -1,
             batch=None if len(offsets) == 1 else offsets,
         )
-        host, revive_ms = IDENTITY.store_host, checkpoint.revive_ms
+        of = checkpoint.pop_time_ms, checkpoint.revive_ms
+        host, revive_ms = IDENTITY.store_host, self.service.set_backs.due_ms(*of)
         draft = ack_draft(ack, REVIVE, queue, self.clock.ms, host, revive_ms=revive_ms)
         assert (await self.log.append(draft)).status.is_stored
 

@@ -39,3 +39,23 @@ def test_clock_that_is_set_back_is_believed_at_once() -> None:
     assert held.now_ms() == clock.now_ms()
     clock.set_by(0.4)
     assert held.now_ms() == clock.now_ms()
+
+
+def test_who_listens_is_told_by_how_much_the_clock_was_set_back_before_it_says_so() -> None:
+    clock, told = FakeClock(), list[tuple[int, int]]()
+    held = HeldClock(clock)
+    held.listen(lambda by_ms, now_ms: told.append((by_ms, now_ms)))
+    held.now_ms()
+    # It was never believed, so nothing is set back.
+    clock.set_by(HOUR_S)
+    held.now_ms()
+    clock.set_by(-HOUR_S)
+    held.now_ms()
+    assert told == []
+    clock.set_by(HOUR_S)
+    held.now_ms()
+    clock.be_busy(HOLD_MS / 1000)
+    assert held.now_ms() == clock.now_ms()
+    clock.set_by(-HOUR_S)
+    assert held.now_ms() == clock.now_ms()
+    assert told == [(HOUR_S * 1000, clock.now_ms())]

@@ -17,6 +17,7 @@ from roquet.broker.pop.receive.acks import PopAcks
 from roquet.broker.pop.receive.in_flight import PopInFlight
 from roquet.broker.pop.receive.ordered_acks import OrderedAcks
 from roquet.broker.pop.receive.records import ReviveLog
+from roquet.broker.pop.set_backs import SetBacks
 from roquet.model.topic import TopicConfig
 from roquet.protocol.pop.handle import ReceiptHandle
 from roquet.store.results import PutResult, PutStatus, StoreFault
@@ -64,6 +65,7 @@ class Desk:
             buffer=cast("Any", SimpleNamespace(merge=self)),
             in_flight=self.in_flight,
             ordered=cast("Any", None),
+            set_backs=SetBacks(self.clock),
             deletions=Deletions(None, self.clock),
             broker_name="b",
             clock=self.clock,

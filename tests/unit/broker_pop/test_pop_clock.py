@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from typing import TYPE_CHECKING
 
 import pytest
 
 from broker_harness import dispatched
-from pop_harness import TOPIC, invisible_command, pop
-from roquet.base.clock import SystemClock
+from pop_harness import TOPIC, ack_command, invisible_command, pop
+from roquet.base.clock import HeldClock, SystemClock
 from roquet.base.overriding import override
 from roquet.remoting.client import Client
 from roquet.testing.cluster import Cluster, running_broker, running_name_server
@@ -133,4 +134,30 @@ def test_clock_that_stands_still_brings_nothing_early_and_all_when_it_goes_on(
             assert clock.steady_ms() - begin_ms < 2 * INVISIBLE_MS + WITHIN_MS
             await asyncio.sleep(0.05)
 
+    play(tmp_path, tell)
+
+
+def test_message_popped_by_a_clock_that_was_believed_comes_in_time_once_it_is_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def tell(it: Cluster, clock: SetClock) -> None:
+        for body in (b"acknowledged", b"left"):
+            await it.send(TOPIC, body)
+        await dispatched(it)
+        clock.ahead_ms = 2 * HOUR_MS
+        await pop(it, "nowhere")
+        await asyncio.sleep(0.3)
+        begin_ms = clock.steady_ms()
+        got = await pop(it, invisibleTime=str(INVISIBLE_MS), bornTime=str(clock.now_ms()))
+        assert got.handles[0].pop_time_ms > SystemClock().now_ms() + HOUR_MS
+        await asyncio.sleep(0.3)
+        clock.ahead_ms = 0
+        await asyncio.sleep(0.3)
+        assert (await it.call(ack_command(got.handles[0]))).code == 0
+        assert await came_after_ms(it, begin_ms) >= INVISIBLE_MS
+        await asyncio.sleep(1)
+        assert not (await pop(it)).records
+
+    short = functools.partial(HeldClock, hold_ms=200)
+    monkeypatch.setattr("roquet.broker.wiring.base.HeldClock", short)
     play(tmp_path, tell)

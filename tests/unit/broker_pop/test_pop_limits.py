@@ -43,6 +43,7 @@ class Checks:
 
     def __init__(self, **timers: Any) -> None:
         self.clock = FakeClock()
+        self.newest_ms = 0
         self.state = BrokerState()
         self.topics = {
             "t": TopicConfig(name="t", read_queues=3, write_queues=5),
@@ -61,6 +62,7 @@ class Checks:
             timers=cast("Any", SimpleNamespace(**{"enabled": True, "delay_max_s": 60} | timers)),
             revive_topic=REVIVE,
             has_records=lambda queue_id: queue_id == FORMER,
+            newest_ms=lambda: self.newest_ms,
             clock=self.clock,
         )
 

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING
 from roquet.broker.pop import revive_rules
 from roquet.broker.pop.drafts import ack_draft, checkpoint_draft
 from roquet.broker.pop.revive_copies import Copies, Outcome
-from roquet.broker.pop.revive_queue import ReviveQueue
+from roquet.broker.pop.revive_queue import SLACK_MS, ReviveQueue
+from roquet.broker.pop.set_backs import Late, LateCheckpoints, SetBacks
 from roquet.broker.pop.stray_acks import StrayAcks
 from roquet.protocol import properties as props
 from roquet.protocol.pop.records import PopAck
@@ -90,6 +91,7 @@ class ReviveService:
         """Read nothing yet."""
         self.copies = copies
         self.strays = StrayAcks()
+        self.set_backs = SetBacks(clock)
         self._store = store
         self._appends = appends
         self._offsets = offsets
@@ -99,6 +101,8 @@ class ReviveService:
         self._rules = rules
         self._clock = clock
         self._topic = revive_topic(identity.cluster)
+        self._late = LateCheckpoints(store, self._topic, identity.name)
+        self._ticked_ms = clock.now_ms()
         self._queues: dict[int, ReviveQueue] = {}
         self._committed: dict[int, int] = {}
         self._unread: dict[int, _Unread] = {}
@@ -169,6 +173,11 @@ class ReviveService:
         if passed_ms is not None and self._store.dispatch_behind() != 0:
             passed_ms = None
         busy = False
+        by_ms = self.set_backs.take()
+        if by_ms:
+            await self._set_back(by_ms)
+        self._ticked_ms = self._clock.now_ms()
+        self._late.note_end()
         self.copies.look()
         self.strays.expire(self._clock.now_ms(), self._rules.ack_wait_ms)
         for queue_id in self._queue_ids():
@@ -317,6 +326,25 @@ class ReviveService:
             self._offsets.commit(REVIVE_GROUP, self._topic, queue_id, offset)
             self._committed[queue_id] = offset
 
+    async def _set_back(self, by_ms: int) -> None:
+        """Have messages come when they were to come before the clock was set back."""
+        now_ms = self._clock.now_ms()
+        try:
+            late = await self._late.find(now_ms, self._ticked_ms - SLACK_MS)
+        except StoreFault as fault:
+            log.error("popped messages come up to %d s late: %s", by_ms // 1000, fault)  # noqa: TRY400
+            late = []
+        known = {it.checkpoint.merge_key: it for it in late}
+        for queue_id, queue in self._queues.items():
+            for waiting in queue.popped_after(now_ms):
+                known[waiting.checkpoint.merge_key] = Late(waiting.as_it_stands(), queue_id)
+        for one in known.values():
+            left = one.left()
+            if left and await self._put(one.earlier(by_ms), one.queue_id):
+                await self._note(one.queue_id, one.checkpoint, left)
+            await give_way()
+        log.warning("the clock was set back by %d s: %d pops", by_ms // 1000, len(known))
+
     # --- one checkpoint -------------------------------------------------------------------------
 
     async def _revive(self, queue_id: int, waiting: Waiting) -> bool:
@@ -326,7 +354,10 @@ class ReviveService:
         if not unacked or self.copies.is_orphan(checkpoint):
             return True
         outcomes = await self.copies.store(checkpoint, [offset for _, offset in unacked])
-        await self._note(queue_id, checkpoint, unacked, outcomes)
+        pairs = zip(unacked, outcomes, strict=True)
+        stored = tuple(offset for (_, offset), outcome in pairs if outcome in _STORED)
+        if stored:
+            await self._note(queue_id, checkpoint, stored)
         for (bit, offset), outcome in zip(unacked, outcomes, strict=True):
             is_done = outcome is not Outcome.WAIT
             if outcome is Outcome.FAILED:
@@ -336,17 +367,9 @@ class ReviveService:
         return not waiting.unacked()
 
     async def _note(
-        self,
-        queue_id: int,
-        checkpoint: PopCheckpoint,
-        messages: list[tuple[int, int]],
-        outcomes: list[Outcome],
+        self, queue_id: int, checkpoint: PopCheckpoint, stored: tuple[int, ...]
     ) -> None:
         """Write down which messages of a checkpoint are stored again, for whoever reads it anew."""
-        pairs = zip(messages, outcomes, strict=True)
-        stored = tuple(offset for (_, offset), outcome in pairs if outcome in _STORED)
-        if not stored:
-            return
         ack = PopAck(
             topic=checkpoint.topic,
             group=checkpoint.group,

@@ -117,6 +117,10 @@ class ReviveQueue:
         """The checkpoint to be settled next."""
         return self._waiting[0] if self._waiting else None
 
+    def popped_after(self, now_ms: int) -> list[Waiting]:
+        """Return checkpoints of pops that are still to come, by this time."""
+        return [it for it in self._waiting if it.checkpoint.pop_time_ms > now_ms]
+
     # --- reading --------------------------------------------------------------------------------
 
     def take(self, offset: int, properties: Mapping[str, str], body: bytes, now_ms: int) -> None:

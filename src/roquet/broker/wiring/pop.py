@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from roquet.broker.network.routes import Routed
     from roquet.broker.pop.buffer.rules import BufferConfig
     from roquet.broker.pop.receive.rules import PopConfig
+    from roquet.broker.pop.set_backs import SetBacks
     from roquet.broker.wiring.base import Base
     from roquet.broker.wiring.timers import TimerParts
     from roquet.protocol.pop.orders import Key
@@ -176,7 +177,8 @@ def make_pop(
     """Wire POP consumption; `lights` are the light queues, where there are any."""
     config, tables, clock, store = base.config, base.metadata, base.held_clock, base.store
     rules, topics, name = config.pop, tables.topics, base.identity.name
-    shared = _make_shared(base, appender)
+    set_backs = revive.service.set_backs
+    shared = _make_shared(base, appender, set_backs)
     watch_puts(shared.revive_log.puts, revive.service, base.metrics)
     checks, orders, alarms, locks = shared.checks, shared.orders, shared.alarms, PopLocks()
     memory = rules.init_by_memory
@@ -205,7 +207,7 @@ def make_pop(
         on_contended=contended,
     )
     browser = _make_browser(base, checks, offsets, orders, draws)
-    acks = _make_acks(base, shared)
+    acks = _make_acks(base, shared, set_backs)
 
     def follow(new: BrokerConfig, _: frozenset[str]) -> None:
         offsets.init_by_memory = new.pop.init_by_memory
@@ -223,6 +225,7 @@ def make_pop(
         browser, checks, shared.notifications, store=store, clock=clock, readers=readers
     )
     light = make_light(base, checks, offsets, set() if lights is None else lights.leaving)
+    set_backs.listen(light.orders.set_back)
     routed = (adapter, PopAckAdapter(acks, light.acks, readers), browse)
     core = _make_core(base, shared, locks, draws)
     return PopParts(
@@ -231,7 +234,7 @@ def make_pop(
     )
 
 
-def _make_acks(base: Base, shared: _Shared) -> PopAcks:
+def _make_acks(base: Base, shared: _Shared, set_backs: SetBacks) -> PopAcks:
     tables, clock = base.metadata, base.held_clock
     ordered = OrderedAcks(
         *(shared.orders, tables.offsets, shared.alarms, clock),
@@ -246,6 +249,7 @@ def _make_acks(base: Base, shared: _Shared) -> PopAcks:
         buffer=shared.buffer,
         in_flight=shared.in_flight,
         ordered=ordered,
+        set_backs=set_backs,
         deletions=tables.deletions,
         broker_name=base.identity.name,
         clock=clock,
@@ -323,7 +327,7 @@ class _Shared:
             polls.follow(rules)
 
 
-def _make_shared(base: Base, appender: Appender) -> _Shared:
+def _make_shared(base: Base, appender: Appender, set_backs: SetBacks) -> _Shared:
     clock, rules, topics = base.held_clock, base.config.pop, base.metadata.topics
     topic = revive_topic(base.identity.cluster)
     pops, notifications = PopPolls(clock, rules), PopPolls(clock, rules, newest_first=True)
@@ -341,6 +345,7 @@ def _make_shared(base: Base, appender: Appender) -> _Shared:
 
     file = JsonFile(base.config.store.config_folder / "consumerOrderInfo.json")
     orders = PopOrders(file, clock, base.metadata.deletions)
+    set_backs.listen(orders.set_back)
     checks = PopChecks(
         topics,
         base.metadata.groups,
@@ -349,6 +354,7 @@ def _make_shared(base: Base, appender: Appender) -> _Shared:
         timers=base.config.timers,
         revive_topic=topic,
         has_records=lambda queue_id: base.store.max_offset(topic, queue_id) > 0,
+        newest_ms=lambda: set_backs.newest_ms,
         clock=clock,
     )
     base.settings.listen(lambda new, _: checks.follow(new.timers))
@@ -439,6 +445,7 @@ def make_revive(base: Base, appender: Appender, timers: TimerParts) -> RevivePar
     )
     watch_revive(service, base.metrics)
     base.settings.listen(lambda new, _: service.follow(new.revive))
+    base.held_clock.listen(service.set_backs.was_set_back)
     return ReviveParts(service)
 
 

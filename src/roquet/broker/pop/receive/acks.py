@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from roquet.broker.api.pop import ChangedInvisible
 from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.pop.set_backs import SAME_MS_MAX
 from roquet.broker.services.light_reads import is_judged, is_visible
 from roquet.protocol import properties as props
 from roquet.protocol.pop.records import PopAck, PopCheckpoint
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.in_flight import PopInFlight
     from roquet.broker.pop.receive.ordered_acks import OrderedAcks
     from roquet.broker.pop.receive.records import ReviveLog
+    from roquet.broker.pop.set_backs import SetBacks
     from roquet.protocol.pop.handle import ReceiptHandle
     from roquet.store.tables.deletions import Deletions
     from roquet.store.tables.topics import TopicTable
@@ -39,10 +41,6 @@ CHANGE_FAILED = "append checkpoint or ack origin failed"
 
 BATCHES_MAX = 4096
 """Checkpoints that one batch of acknowledgements may be about."""
-
-SAME_MS_MAX = 1000
-"""How far a pop time may run ahead of the clock so that no two of a message are equal."""
-
 
 KnownBounds = dict[tuple[str, int], tuple[int, int]]
 """(topic, queue id) -> (first offset, offset behind the last)."""
@@ -90,6 +88,7 @@ class PopAcks:
         buffer: PopBuffer,
         in_flight: PopInFlight,
         ordered: OrderedAcks,
+        set_backs: SetBacks,
         deletions: Deletions,
         broker_name: str,
         clock: Clock,
@@ -101,6 +100,7 @@ class PopAcks:
         self._buffer = buffer
         self._in_flight = in_flight
         self._ordered = ordered
+        self._set_backs = set_backs
         self._deletions = deletions
         self._broker_name = broker_name
         self._clock = clock
@@ -288,7 +288,9 @@ class PopAcks:
             broker_name=self._broker_name,
             offset=offset,
         )
-        return Settling(ack, handle.revive_queue, handle.pop_time_ms + handle.invisible_ms)
+        revive_ms = handle.pop_time_ms + handle.invisible_ms
+        due_ms = self._set_backs.due_ms(handle.pop_time_ms, revive_ms)
+        return Settling(ack, handle.revive_queue, due_ms)
 
     async def _kept(self, ack: PopAck, revive_queue: int, revive_ms: int) -> PutResult:
         """Merge an acknowledgement with its checkpoint in memory, or store it."""
@@ -321,7 +323,8 @@ class PopAcks:
             broker_name=self._broker_name,
             batch=offsets,
         )
-        revive_ms = batch.pop_time_ms + batch.invisible_ms
+        popped_ms = batch.pop_time_ms
+        revive_ms = self._set_backs.due_ms(popped_ms, popped_ms + batch.invisible_ms)
         stored = await self._kept(ack, batch.revive_queue, revive_ms)
         if stored.status.is_stored:
             key = topic, batch.group, queue_id

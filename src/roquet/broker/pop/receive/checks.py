@@ -71,9 +71,13 @@ class PopChecks:
         timers: TimerLimits,
         revive_topic: str,
         has_records: Callable[[int], bool],
+        newest_ms: Callable[[], int],
         clock: Clock,
     ) -> None:
-        """`has_records` tells of a revive queue whether there is or was a record in it."""
+        """`newest_ms` tells the latest pop time before the clock was set back, 0 if it was not.
+
+        `has_records` tells of a revive queue whether there is or was a record in it.
+        """
         self._topics = topics
         self._groups = groups
         self._identity = identity
@@ -81,6 +85,7 @@ class PopChecks:
         self._timers = timers
         self._revive_topic = revive_topic
         self._has_records = has_records
+        self._newest_ms = newest_ms
         self._clock = clock
 
     def follow(self, timers: TimerLimits) -> None:
@@ -204,7 +209,8 @@ class PopChecks:
             raise Refusal(Reason.UNKNOWN_GROUP, _no_group(group))
         now_ms, most = self._clock.now_ms(), self._invisible_max_ms
         oldest_ms = now_ms - max(most, AGE_MS_MIN)
-        if not oldest_ms <= pop_time_ms <= now_ms + AHEAD_MS_MAX:
+        newest_ms = max(now_ms, self._newest_ms()) + AHEAD_MS_MAX
+        if not oldest_ms <= pop_time_ms <= newest_ms:
             text = f"the receipt handle is of a pop at {pop_time_ms}, now it is {now_ms} ms"
             raise Refusal(Reason.INVALID_ARGUMENT, text)
         if start_offset < 0:

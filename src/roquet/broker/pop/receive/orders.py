@@ -227,6 +227,17 @@ class PopOrders:
         self._changes += 1
         return True
 
+    def set_back(self, by_ms: int, now_ms: int) -> None:
+        """Have messages popped by a clock that stood ahead become visible when they were to."""
+        for key, batch in self._batches.items():
+            if batch.pop_time_ms > now_ms:
+                self._batches[key] = dataclasses.replace(
+                    batch,
+                    invisible_ms=batch.invisible_ms - by_ms,
+                    visible_ms={at: ms - by_ms for at, ms in batch.visible_ms.items()},
+                )
+                self._changes += 1
+
     def forget_done(self, key: Key) -> bool:
         """Forget the batch of a queue if all of it is acknowledged; tell whether it was.
 

@@ -8,6 +8,7 @@ it, from flags, environment and a Java property file, in this order of precedenc
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import re
 import typing
@@ -31,6 +32,7 @@ _META = "setting"
 _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
 _UNKNOWN_SHOWN = 20
+_WRONG_SHOWN = 20
 _REAL = re.compile(r"-?[0-9]{1,19}(\.[0-9]{1,19})?", re.ASCII)
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 I64_MAX = 2**63 - 1
@@ -133,42 +135,92 @@ def load(
 ) -> tuple[C, Report]:
     """Fill `cls`, a dataclass of settings or of other such dataclasses.
 
-    A flag may be spelled `listen-port`, `listen_port` or `listenPort`; None means not given. The
-    environment variable is ROQUET_LISTEN_PORT; those in `other_env` belong to somebody else.
-    Raises UsageError, one line that names key, value and rule.
+    One rule for files, environment and flags: upper and lower case, `-`, `_` and `.` in a name do
+    not matter; where a name stands there twice, the exact spelling counts. The environment variable
+    is ROQUET_LISTEN_PORT; those in `other_env` belong to somebody else. A flag that is None is not
+    given. Raises UsageError, one line that names key, value and rule of all that is wrong.
     """
     known = {about.java: env_name(about.java) for _, about, _ in settings(cls)}
     spelled = {_plain(java): java for java in known}
     given: dict[str, tuple[str, str]] = {}
     unknown: list[str] = []
     unimplemented: list[str] = []
-    for key, value in (file_props or {}).items():
+    wrong: list[str] = []
+    for key, value in exactly_named(file_props or {}, known).items():
         if key in known:
             given[key] = (value.strip(), "file")
         else:
-            (unimplemented if key in JAVA_KEYS else unknown).append(key)
-    by_env = {name: java for java, name in known.items()}
-    for name, value in (env or {}).items():
-        if name in by_env:
-            given[by_env[name]] = (value.strip(), "env")
-        elif name.startswith(ENV_PREFIX) and name not in other_env:
-            unknown.append(name)
+            is_java = _plain(key) in _java_keys() and _plain(key) not in spelled
+            (unimplemented if is_java else unknown).append(key)
+    from_env, strange = _from_environment(env or {}, known, other_env)
+    given |= from_env
+    unknown += strange
     for name, flag in (flags or {}).items():
-        if flag is None:
-            continue
         java = spelled.get(_plain(name))
-        if java is None:
-            raise UsageError(
-                f"{name[:80]} = {str(flag)[:80]!r} (flag): there is no such setting"
-                + resembling(name, known)
-            )
-        given[java] = (_text(flag), "flag")
-    return _fill(cls, given), Report(
+        if flag is not None and java is not None:
+            given[java] = (_text(flag), "flag")
+        elif flag is not None:
+            text = f"{name[:80]} = {str(flag)[:80]!r} (flag): there is no such setting"
+            wrong.append(text + resembling(name, known))
+    config = _fill(cls, given, wrong)
+    if config is None or wrong:
+        raise UsageError(_together(wrong))
+    return config, Report(
         unknown=tuple(sorted(unknown)),
         unimplemented=tuple(sorted(unimplemented)),
         meant=_meant(unknown, known),
         sources={java: source for java, (_, source) in given.items()},
     )
+
+
+def _from_environment(
+    env: Mapping[str, str], known: Mapping[str, str], others: Collection[str]
+) -> tuple[dict[str, tuple[str, str]], list[str]]:
+    """Return what variables give, and those that begin like ours and give nothing."""
+    spelled = {_plain(java): java for java in known}
+    exact = {name: java for java, name in known.items()}
+    given: dict[str, tuple[str, str]] = {}
+    unknown: list[str] = []
+    for name, value in env.items():
+        java = exact.get(name)
+        if java is None:
+            if name[: len(ENV_PREFIX)].upper() != ENV_PREFIX or name in others:
+                continue
+            java = spelled.get(_plain(name[len(ENV_PREFIX) :]))
+            if java is None or known[java] in env:
+                unknown.append(name)
+                continue
+        given[java] = (value.strip(), "env")
+    return given, unknown
+
+
+def exactly_named(given: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
+    """Return settings under their exact names, whatever their case in a file.
+
+    Of two spellings the exact one counts, else the first; the other keeps its name, so that it is
+    told as a setting without effect.
+    """
+    spelled = {_plain(java): java for java in known}
+    found: dict[str, str] = {}
+    for key, value in given.items():
+        java = spelled.get(_plain(key), key)
+        is_second = java != key and (java in given or java in found)
+        found[key if is_second else java] = value
+    return found
+
+
+@functools.cache
+def _java_keys() -> frozenset[str]:
+    return frozenset(map(_plain, JAVA_KEYS))
+
+
+def _together(wrong: list[str]) -> str:
+    """Return all that is wrong in one line."""
+    if len(wrong) == 1:
+        return wrong[0]
+    more = len(wrong) - _WRONG_SHOWN
+    text = "; ".join(wrong[:_WRONG_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    return f"{len(wrong)} settings are wrong: {text}"
 
 
 def read_property_file(file: Path, cls: type[Any]) -> dict[str, str]:
@@ -183,6 +235,7 @@ def read_property_file(file: Path, cls: type[Any]) -> dict[str, str]:
         raise UsageError(f"{file}: line {line} has a control character: it is no property file")
     given = read_properties(data)
     known = {about.java for _, about, _ in settings(cls)}
+    given = exactly_named(given, (*JAVA_KEYS, *known))
     if given and known.isdisjoint(given) and JAVA_KEYS.isdisjoint(given):
         raise UsageError(
             f"{file}: none of its {len(given)} keys is a setting, the first is"
@@ -305,21 +358,36 @@ def _text(value: object) -> str:
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
 
-def _fill(cls: type[C], given: Mapping[str, tuple[str, str]]) -> C:
+def _fill(cls: type[C], given: Mapping[str, tuple[str, str]], wrong: list[str]) -> C | None:
+    """Return the dataclass; None when something of it is wrong, which is then in `wrong`."""
     hints = typing.get_type_hints(cls)
     values: dict[str, Any] = {}
+    before = len(wrong)
     for field in dataclasses.fields(typing.cast("Any", cls)):
         kind = hints[field.name]
         about = field.metadata.get(_META)
         if not isinstance(about, Setting):
             if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-                values[field.name] = _fill(kind, given)
-            continue
-        if about.java in given:
-            values[field.name] = _value(about, kind, *given[about.java])
+                values[field.name] = _fill(kind, given, wrong)
+        elif about.java in given:
+            try:
+                values[field.name] = _value(about, kind, *given[about.java])
+            except UsageError as error:
+                # A setting that two parts read is told once.
+                if str(error) not in wrong:
+                    wrong.append(str(error))
+                before = -1
         elif field.default is dataclasses.MISSING:
-            raise UsageError(f"{about.java} has to be set ({how_to_set(about.java)}): {about.doc}")
-    return cls(**values)
+            wrong.append(f"{about.java} has to be set ({how_to_set(about.java)}): {about.doc}")
+    return None if len(wrong) != before else _made(cls, values, wrong)
+
+
+def _made(cls: type[C], values: Mapping[str, Any], wrong: list[str]) -> C | None:
+    try:
+        return cls(**values)
+    except UsageError as error:
+        wrong.append(str(error))
+        return None
 
 
 def _replaced(config: C, given: Mapping[str, tuple[str, str]]) -> C:

@@ -200,3 +200,41 @@ def test_unknown_setting_is_answered_with_the_one_it_resembles(tmp_path: Path) -
         load_config(None, {}, {"foo": "1"})
     with pytest.raises(UsageError, match=r"listenPrt = '1'.*did you mean listenPort\?"):
         load_config(None, {}, {"listenPrt": "1"})
+
+
+def test_case_of_a_name_does_not_matter_in_file_environment_and_flags() -> None:
+    config, report = load(
+        Whole,
+        {"BROKERNAME": "b", "listenport": "1", "maxmessagesize": "2", "Max-Message-Size": "9"},
+        {"ROQUET_LISTENPORT": "3", "roquet_quiet": "true"},
+        {"DISKRATIO": "0.5"},
+    )
+    assert (config.name, config.port, config.sending.size_max) == ("b", 3, 2)
+    assert (config.quiet, config.ratio) == (True, 0.5)
+    # Of two spellings one counts, and the other is told.
+    assert report.unknown == ("Max-Message-Size",)
+    exact = {"brokername": "no", "brokerName": "b", "ENABLECONTROLLERMODE": "false"}
+    env = {"ROQUET_LISTENPORT": "3", "ROQUET_LISTEN_PORT": "4"}
+    config, report = load(Whole, exact, env)
+    assert (config.name, config.port) == ("b", 4)
+    assert report.unknown == ("ROQUET_LISTENPORT", "brokername")
+    assert report.unimplemented == ("ENABLECONTROLLERMODE",)
+
+
+def test_address_of_a_name_server_counts_in_any_case(tmp_path: Path) -> None:
+    file = tmp_path / "namesrv.conf"
+    file.write_text("BINDADDRESS=127.0.0.1\nlistenport=0\n")
+    config, _ = load_namesrv(file, {}, {})
+    assert (config.bind_address, config.listen_port) == ("127.0.0.1", 0)
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    file = {"listenPort": "x", "quiet": "perhaps", "maxMessageSize": "0"}
+    with pytest.raises(UsageError) as caught:
+        load(Whole, file, {}, {"nope": 1})
+    text = str(caught.value)
+    assert text.startswith("5 settings are wrong: ")
+    for part in ("listenPort = 'x'", "quiet = 'perhaps'", "maxMessageSize = '0'", "nope = '1'"):
+        assert part in text
+    assert "brokerName has to be set" in text
+    assert "\n" not in text

@@ -45,6 +45,7 @@ else:
     Place = "str | int | Mapping[MessageQueue, int]"
 
 _PAGE = 2_000
+_NO_RETRIES = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION)
 _NOT_ONLINE = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 
 
@@ -176,17 +177,27 @@ class Groups:
         return (await self.progress(group, topic))[0]
 
     async def progress(
-        self, group: str, topic: str | None = None, *, brokers: Iterable[str] | None = None
+        self,
+        group: str,
+        topic: str | None = None,
+        *,
+        brokers: Iterable[str] | None = None,
+        retries: bool = True,
     ) -> tuple[dict[MessageQueue, ConsumeOffset], float]:
         """Return `offsets`, and messages consumed a second, of all masters or of the named ones.
 
-        Raises as `offsets` does, and NotFound for a name that is none.
+        Without a topic the group's retry topic is among them, unless `retries` is False and it has
+        no offset there. Raises as `offsets` does, and NotFound for a name that is none.
         """
         found: dict[MessageQueue, ConsumeOffset] = {}
         consume_tps = 0.0
-        skip = (ResponseCode.TOPIC_NOT_EXIST,)
         masters = await self._brokers.masters(brokers)
-        for name in await self.topics(group) if topic is None else [topic]:
+        asked = [topic] if topic is not None else await self.topics(group)
+        own = names.retry_topic(group)
+        if topic is None and retries and own not in asked:
+            asked.append(own)
+        for name in asked:
+            skip = _NO_RETRIES if name == own else (ResponseCode.TOPIC_NOT_EXIST,)
             header = GetConsumeStatsRequest(consumer_group=group, topic=name)
             request = command(RequestCode.GET_CONSUME_STATS, header)
             async for _, answer in self._brokers.each(masters, request, skip=skip):

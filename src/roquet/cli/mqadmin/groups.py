@@ -154,7 +154,7 @@ async def consumer_progress(admin: Admin, options: argparse.Namespace) -> int:
         found = await admin.topics.route(options.cluster.strip())
         brokers = [it.broker_name for it in found.brokers if it.master is not None]
     offsets, tps = await admin.groups.progress(
-        options.groupName.strip(), options.topicName, brokers=brokers
+        options.groupName.strip(), options.topicName, brokers=brokers, retries=False
     )
     if not offsets and options.topicName is None and not await admin.groups.get(options.groupName):
         text = f"there is no group {options.groupName[:80]}"
@@ -217,7 +217,7 @@ async def _all_progress(admin: Admin) -> int:
         if not names.is_retry(topic):
             continue
         group = topic.removeprefix(names.RETRY_PREFIX)
-        offsets, tps = await admin.groups.progress(group)
+        offsets, tps = await admin.groups.progress(group, retries=False)
         online = await admin.groups.connection(group)
         diff = sum(it.broker_offset - it.consumer_offset for it in offsets.values())
         count, version, kind, model = _online(online)

@@ -88,13 +88,19 @@ class Groups:
         return self._loop.run(self._inner.offsets(group, topic))
 
     def progress(
-        self, group: str, topic: str | None = None, *, brokers: Iterable[str] | None = None
+        self,
+        group: str,
+        topic: str | None = None,
+        *,
+        brokers: Iterable[str] | None = None,
+        retries: bool = True,
     ) -> tuple[dict[MessageQueue, ConsumeOffset], float]:
         """Return `offsets`, and messages consumed a second, of all masters or of the named ones.
 
-        Raises as `offsets` does, and NotFound for a name that is none.
+        Without a topic the group's retry topic is among them, unless `retries` is False and it has
+        no offset there. Raises as `offsets` does, and NotFound for a name that is none.
         """
-        return self._loop.run(self._inner.progress(group, topic, brokers=brokers))
+        return self._loop.run(self._inner.progress(group, topic, brokers=brokers, retries=retries))
 
     def lag(self, group: str, topic: str | None = None) -> int:
         """Return how many messages a group has not consumed yet."""

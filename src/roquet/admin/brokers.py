@@ -24,6 +24,7 @@ from roquet.protocol.headers.namesrv import (
     AddWritePermOfBrokerRequest,
     AddWritePermOfBrokerResponse,
     GetRouteInfoRequest,
+    UnRegisterBrokerRequest,
     WipeWritePermOfBrokerRequest,
     WipeWritePermOfBrokerResponse,
 )
@@ -183,6 +184,15 @@ class Brokers:
         except Refused:
             return ()
         return tuple(departed.read(answer.ext) or ())
+
+    async def forget(self, broker_name: str) -> None:
+        """Have all name servers miss a broker no more that left. Raises Refused, Unreachable."""
+        header = UnRegisterBrokerRequest(
+            broker_name=broker_name, broker_addr="", cluster_name="", broker_id=0
+        )
+        ext = header.encode() | {departed.ASK: "true"}
+        request = Command(code=int(RequestCode.UNREGISTER_BROKER), ext=ext)
+        await tell_name_servers(self._calls, request)
 
     async def undrain(self, broker_name: str) -> int:
         """Undo `drain`; return how many topics. Raises as `drain` does."""

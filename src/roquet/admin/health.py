@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from roquet.admin import Admin
 
 
+_LEFT = (
+    "it left and is not back: what only it has cannot be read; start it, or if it was taken away"
+    " for good: roquet broker forget {}"
+)
+
+
 async def troubles(admin: Admin) -> list[tuple[str, str, str]]:
     """Return level (problem, warning, fine), place and text, the worst first."""
     rows: list[tuple[str, str, str]] = []
@@ -18,7 +24,7 @@ async def troubles(admin: Admin) -> list[tuple[str, str, str]]:
     if not known.brokers:
         rows.append(("problem", "cluster", "no broker is registered; start one: roquet broker"))
     rows += [
-        ("problem", name, "it left and is not back: what only it has cannot be read; start it")
+        ("problem", name, _LEFT.format(name))
         for name in await admin.brokers.departed()
         if name not in known.brokers
     ]

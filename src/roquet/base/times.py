@@ -41,6 +41,16 @@ def time_of(text: str, flag: str, more: str = "") -> int:
     return date_of(text, flag, f"{more}a time back (1h, 30m, 2d), ")
 
 
+def due_of(text: str, flag: str) -> tuple[int, bool]:
+    """Return a time to come: (milliseconds of a span from now on, True) or (Unix time, False).
+
+    Raises UsageError.
+    """
+    if _SPAN.fullmatch(text) is not None:
+        return span_ms(text, flag), True
+    return date_of(text, flag, "a span from now on (90s, 5m, 1h, 2d), "), False
+
+
 def date_of(text: str, flag: str, more: str = "") -> int:
     """Return a time in Unix milliseconds from a date or milliseconds. Raises UsageError."""
     if text.isascii() and text.isdigit() and len(text) == 13:
@@ -55,12 +65,17 @@ def date_of(text: str, flag: str, more: str = "") -> int:
 
 def shown_time(time_ms: int) -> str:
     """Return a time for people with its zone, - for none and for what is no time."""
+    return some_time(time_ms) or "-"
+
+
+def some_time(time_ms: int) -> str | None:
+    """Return a time for people with its zone, None for none and for what is no time."""
     if time_ms <= 0:
-        return "-"
+        return None
     try:
         local = datetime.fromtimestamp(time_ms / 1000, UTC).astimezone()
     except (ValueError, OverflowError, OSError):
-        return "-"
+        return None
     return f"{local:%Y-%m-%d %H:%M:%S %Z}"
 
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
+NONE = "0 found"
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print columns as wide as their content; numbers to the right."""
     texts = [[_cell(cell) for cell in row] for row in rows]
@@ -49,20 +52,25 @@ def listed(
     rows: Sequence[Sequence[object]],
     form: str,
     about: Mapping[str, object] | None = None,
+    *,
+    none: str = NONE,
 ) -> None:
     """Print rows in the form asked for: `table`, `json` (an object a line) or `yaml`.
 
     `about` holds what is the same for every row: a table leaves it out. A single column has no
-    head: other programs read it line by line.
+    head: other programs read it line by line. Where a table has no rows, the error output gets
+    `none`.
     """
+    if form == "table" and not rows and none:
+        # Not among the rows: those are for the program behind a pipe, if there is one.
+        note(none)
     if form == "table" and len(head) == 1:
         for row in rows:
             line(str(row[0]))
         return
     if form == "table":
-        table(head, rows)
-        if not rows and sys.stdout.isatty():
-            line("(none)")
+        if rows:
+            table(head, rows)
         return
     names = [name.replace(" ", "_") for name in head]
     found = [{**(about or {}), **dict(zip(names, row, strict=True))} for row in rows]
@@ -111,6 +119,13 @@ def flush() -> None:
 def line(text: str) -> None:
     """Print a line."""
     sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """Print a line that is none of the rows, on the error output."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
 
 
 def error(text: str) -> None:

@@ -19,6 +19,7 @@ from roquet.protocol.command import reply_to
 from roquet.protocol.fastjson import JsonError
 from roquet.protocol.headers import broker as broker_headers
 from roquet.protocol.headers import namesrv as headers
+from roquet.protocol.registration import departed
 from roquet.protocol.registration.body import RegisterBody, RegisterBodyError, crc32_of
 from roquet.remoting.router import Route
 from roquet.service.background import give_way
@@ -176,8 +177,15 @@ class Registrations:
         return b"" if values is None else encode_kv_table(values)
 
     async def unregister(self, request: Request) -> Command:
-        """Have a broker forgotten (104); answered before it is."""
+        """Have a broker forgotten (104); answered before it is.
+
+        An operator may have one that left missed no more (`protocol.registration.departed`).
+        """
         header = headers.UnRegisterBrokerRequest.decode(request.command.ext)
+        if departed.asked(request.command.ext):
+            log.info("%s is not missed any more, says %s", header.broker_name, request.peer.address)
+            self._table.departed.back(header.broker_name)
+            return reply_to(request.command)
         leaving = Departure(header.cluster_name, header.broker_name, header.broker_addr)
         async with self._order_of_arrival:
             if not self._departures.add(leaving):

@@ -340,6 +340,15 @@ def test_broker_that_left_is_a_problem_of_the_cluster(namesrv: str, tmp_path: Pa
     health = roquet(tmp_path, "cluster", "health", "-n", namesrv)
     assert health.returncode == 1
     assert health.stdout.splitlines()[1].split()[:3] == ["problem", "leaves", "it"]
+    assert "roquet broker forget leaves" in health.stdout
+    forget = ("broker", "forget", "-n", namesrv, "-y")
+    there = roquet(tmp_path, *forget, "stays")
+    assert (there.returncode, "stays is there: stop it first" in there.stderr) == (2, True)
+    nobody = roquet(tmp_path, *forget, "nobody")
+    assert (nobody.returncode, "is missed" in nobody.stderr) == (5, True), nobody.stderr
+    done = roquet(tmp_path, *forget, "leaves")
+    assert done.stdout == "leaves: not missed any more\n", done.stderr
+    assert roquet(tmp_path, "cluster", "health", "-n", namesrv).returncode == 0
     assert both[0].stop() == 0
 
 

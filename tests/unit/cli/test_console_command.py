@@ -7,6 +7,7 @@ import re
 import shlex
 import socket
 import subprocess
+import time
 import urllib.request
 from pathlib import Path
 
@@ -72,6 +73,24 @@ def test_the_console_of_a_cluster_runs_and_stops(tmp_path: Path) -> None:
         assert running.line() == f"Console of {namesrv}; the address above signs in once."
         assert _signed_in(address, token) == "viewer"
         assert running.stop() == 0
+
+
+def test_console_of_a_cluster_that_is_away_says_so(tmp_path: Path) -> None:
+    running = Running(tmp_path, "console", "-n", "127.0.0.1:1", "--port", "0")
+    running.lines_until("signs in once")
+    deadline_s = time.monotonic() + 60
+    while "the console goes on" not in running.errors.read_text():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+    assert running.stop() == 0
+
+
+def test_dev_takes_settings_of_the_broker_but_those_with_a_flag(tmp_path: Path) -> None:
+    with dev_server(tmp_path, "--no-console", "-s", "maxmessagesize=70000") as (namesrv, _):
+        words = ("broker", "config", "get", "dev", "maxMessageSize")
+        assert "70000" in roquet(tmp_path, *words, "-n", namesrv).stdout
+    refused = roquet(tmp_path, "dev", "-s", "listenport=1")
+    assert (refused.returncode, "-s listenPort: --port sets it" in refused.stderr) == (2, True)
 
 
 def test_contexts_are_shown_beside_the_first_cluster(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import difflib
 from typing import TYPE_CHECKING
 
 from roquet.admin.health import troubles
-from roquet.base.errors import NotFound, RoquetError
+from roquet.base.errors import NotFound, RoquetError, UsageError
+from roquet.base.times import up_text
 from roquet.cli import output
 from roquet.cli.commands.asking import ask
 from roquet.cli.exits import EXIT_LEFT_OUT
@@ -19,13 +20,15 @@ if TYPE_CHECKING:
     from roquet.admin import Admin
 
 
-async def say_when_none(admin: Admin) -> None:
-    """Say on the error output that a list is empty because no broker is registered."""
+async def say_when_none(admin: Admin, options: argparse.Namespace) -> None:
+    """Say on the error output that a list is empty, and when no broker is registered that."""
     if not (await admin.brokers.cluster()).brokers:
         where = ";".join(admin.name_servers.addresses)
         output.error(
             f"no broker is registered at {where}: is one running? try: roquet broker -n '{where}'"
         )
+    elif options.output == "table":
+        output.note(output.NONE)
 
 
 async def ls(admin: Admin, options: argparse.Namespace) -> int:
@@ -60,17 +63,35 @@ async def ls(admin: Admin, options: argparse.Namespace) -> int:
         "out per second",
         "state",
     )
-    output.listed(head, rows, options.output)
+    output.listed(head, rows, options.output, none="")
     if not rows:
-        await say_when_none(admin)
+        await say_when_none(admin, options)
     return EXIT_LEFT_OUT if silent else 0
 
 
 async def status(admin: Admin, options: argparse.Namespace) -> int:
     """Show what a broker says of itself."""
     found = await admin.brokers.runtime(options.broker)
+    if options.output == "table":
+        output.line(await _summary(admin, options.broker, found))
+        output.line("")
     output.pairs(found, options.output)
     return 0
+
+
+async def _summary(admin: Admin, broker: str, found: Mapping[str, str]) -> str:
+    """Return what an operator wants to know first, in one line."""
+    where = broker
+    for name, data in (await admin.brokers.cluster()).brokers.items():
+        for number, address in data.addresses.items():
+            if broker == address or (broker == name and number == 0):
+                role = "master" if number == 0 else f"slave {number}"
+                where = f"{name} ({address}): {role} in {data.cluster}"
+    come, gone = _rate(found, "putTps") or 0, _rate(found, "getTransferredTps") or 0
+    version = output.plain(found.get("brokerVersionDesc", "?"))
+    up, full = up_text(found.get("runtime", "")) or "?", _share(found, "commitLogDiskRatio")
+    rates = f"{come} messages in and {gone} out per second"
+    return f"{where}, {version}, up {up}, {rates}, disk full to {full}"
 
 
 async def get_config(admin: Admin, options: argparse.Namespace) -> int:
@@ -127,6 +148,19 @@ async def undrain(admin: Admin, options: argparse.Namespace) -> int:
     """Have producers come back to a broker."""
     count = await admin.brokers.undrain(options.broker)
     output.line(f"{options.broker}: {count} topics can be written again")
+    return 0
+
+
+async def forget(admin: Admin, options: argparse.Namespace) -> int:
+    """Have name servers forget a broker that left."""
+    name = options.broker
+    if name in (await admin.brokers.cluster()).brokers:
+        raise UsageError(f"{name} is there: stop it first")
+    if name not in await admin.brokers.departed():
+        raise NotFound(f"no broker {name[:80]} is missed; try: roquet cluster health")
+    ask(f"nobody would miss {name} any more, nor what only it has", options)
+    await admin.brokers.forget(name)
+    output.line(f"{name}: not missed any more")
     return 0
 
 

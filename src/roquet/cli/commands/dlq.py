@@ -8,7 +8,7 @@ from roquet.admin.lookup import found_by_id
 from roquet.admin.messages import origin_of
 from roquet.base.clock import SystemClock
 from roquet.base.errors import Refused, RoquetError, UsageError
-from roquet.base.times import shown_time, time_of
+from roquet.base.times import some_time, time_of
 from roquet.cli import output
 from roquet.cli.commands.asking import ask
 from roquet.cli.commands.brokers import say_when_none
@@ -38,16 +38,16 @@ async def resend(admin: Admin, options: argparse.Namespace) -> int:
 
 async def ls(admin: Admin, options: argparse.Namespace) -> int:
     """List groups with messages that they gave up."""
-    rows: list[tuple[str, int, str]] = []
+    rows: list[tuple[str, int, str | None]] = []
     for topic in await admin.topics.names():
         if names.is_dlq(topic):
             bounds = (await admin.topics.offsets(topic)).values()
             count = sum(it.max_offset - it.min_offset for it in bounds)
             last = max((it.last_update for it in bounds), default=0)
-            rows.append((topic.removeprefix(names.DLQ_PREFIX), count, shown_time(last)))
-    output.listed(("group", "messages", "last"), rows, options.output)
+            rows.append((topic.removeprefix(names.DLQ_PREFIX), count, some_time(last)))
+    output.listed(("group", "messages", "last"), rows, options.output, none="")
     if not rows:
-        await say_when_none(admin)
+        await say_when_none(admin, options)
     return 0
 
 
@@ -62,7 +62,7 @@ async def show(admin: Admin, options: argparse.Namespace) -> int:
         return 0
     rows = [
         (
-            shown_time(it.store_timestamp),
+            some_time(it.store_timestamp),
             origin_of(it),
             it.unique_key or it.msg_id,
             it.reconsume_times,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from roquet.base.clock import SystemClock
 from roquet.base.errors import NotFound, OutcomeUnknown, Refused, Unreachable, UsageError
-from roquet.base.times import place_of, shown_time
+from roquet.base.times import place_of, shown_time, some_time
 from roquet.cli import output
 from roquet.cli.commands.asking import ask
 from roquet.cli.commands.brokers import say_when_none
@@ -31,9 +31,9 @@ async def ls(admin: Admin, options: argparse.Namespace) -> int:
         names = []
     rows = [await _row(admin, name) for name in names]
     head = ("group", "members", "model", "lag")
-    output.listed(head, rows, options.output)
+    output.listed(head, rows, options.output, none="")
     if not names:
-        await say_when_none(admin)
+        await say_when_none(admin, options)
     return 0
 
 
@@ -81,7 +81,7 @@ async def members(admin: Admin, options: argparse.Namespace) -> int:
         for it in (() if online is None else online.connections)
     ]
     head = ("client", "address", "language", "version")
-    output.listed(head, rows, options.output, {"group": options.group})
+    output.listed(head, rows, options.output, {"group": options.group}, none="")
     if online is None and options.output == "table":
         output.line(f"nobody of {options.group} is online")
     return 0
@@ -116,7 +116,7 @@ async def _show_lag(admin: Admin, options: argparse.Namespace) -> None:
             at.consumer_offset,
             at.broker_offset,
             max(0, at.broker_offset - at.consumer_offset),
-            shown_time(at.last_timestamp),
+            some_time(at.last_timestamp),
         )
         for queue, at in offsets.items()
     ]

@@ -10,12 +10,15 @@ from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
 from roquet.base.times import shown_time, time_of
 from roquet.cli import output
+from roquet.cli.commands.asking import ask
 from roquet.cli.shown import message_fields, message_text
+from roquet.protocol.names import COMMAND_LINE_GROUP
 
 if TYPE_CHECKING:
     import argparse
 
     from roquet.admin import Admin
+    from roquet.client import MQ
     from roquet.model.message import StoredMessage
 
 
@@ -26,6 +29,17 @@ async def get(admin: Admin, options: argparse.Namespace) -> int:
             output.one(message_fields(message), options.output)
         else:
             _show(message)
+    return 0
+
+
+async def recall(mq: MQ, admin: Admin, options: argparse.Namespace) -> int:
+    """Take a delayed message back."""
+    # A cluster that does not answer is said before anybody is asked.
+    await admin.brokers.cluster()
+    ask("the message would not be delivered", options)
+    async with mq.producer(COMMAND_LINE_GROUP) as producer:
+        await producer.recall(str(options.handle))
+    output.line("taken back, unless it was due already")
     return 0
 
 

@@ -24,9 +24,9 @@ _PERMS = {"rw": int(Perm.READ | Perm.WRITE), "r": int(Perm.READ), "w": int(Perm.
 async def ls(admin: Admin, options: argparse.Namespace) -> int:
     """List topics."""
     names = await admin.topics.names(system=options.everything)
-    output.listed(("topic",), [(name,) for name in names], options.output)
+    output.listed(("topic",), [(name,) for name in names], options.output, none="")
     if not names:
-        await say_when_none(admin)
+        await say_when_none(admin, options)
     return 0
 
 

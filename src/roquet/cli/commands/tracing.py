@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.admin.tracing import events_of, kind_of, result_of
-from roquet.base.times import shown_time
+from roquet.base.times import some_time
 from roquet.cli import output
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ async def trace(admin: Admin, options: argparse.Namespace) -> int:
     )
     rows = [
         (
-            shown_time(event.at_ms or 0),
+            some_time(event.at_ms or 0),
             kind_of(event),
             event.group,
             event.topic,

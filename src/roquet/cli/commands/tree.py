@@ -38,7 +38,7 @@ _ALL = argument(
 )
 _CLUSTER = argument("--cluster", help="only in this cluster")
 _QUEUES = "queues on each broker (%(default)s)"
-_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "UNSPECIFIED")
+_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED", "LITE", "UNSPECIFIED")
 _OF_TOPIC = argument("-t", "--topic", help="only of this topic")
 
 _SINCE = argument("--since", metavar="TIME", help="given up then or later: 1d (back), a date")
@@ -47,6 +47,10 @@ _NAME = argument("name", metavar="NAME", help="the name of the cluster")
 _BENCH_TOPIC = argument(
     "topic", metavar="TOPIC", nargs="?", default="roquet_bench", help="(%(default)s)"
 )
+_RECALL = """\
+Take a message back that waits for its time. The broker has to allow it
+(recallMessageEnable), and takes the recall in: a message that is due at this moment may
+be delivered all the same."""
 _DLQ = """\
 Send messages that a group gave up again. They go to that group alone, under the
 topic that they had, unless --to names a topic. They stay where they are as well: a
@@ -57,6 +61,10 @@ master; what is sent in between is refused and sent again by clients. The old ma
 follows the new one by itself, once the name servers know it. While the old master is
 dead, make a slave the master, and start the old one as a slave. The role is written into
 the broker's configuration file."""
+_FORGET = """\
+Have every name server forget a broker that left. Until then cluster health, the console
+and Spark jobs miss it, since what only it has cannot be read. One that comes back is
+there again."""
 _ORDER = argument(
     "--order", action=argparse.BooleanOptionalAction, help="its messages are consumed in order"
 )
@@ -204,7 +212,7 @@ MESSAGES = (
         "messages:get",
         (
             argument("id", metavar="ID", help="what pub prints, or an offset id"),
-            argument("-t", "--topic", help="its topic, for the id of a producer"),
+            argument("-t", "--topic", help="its topic; without it all topics are asked"),
         ),
     ),
     Row(
@@ -217,7 +225,7 @@ MESSAGES = (
             argument("-t", "--tags", help="only with one of these tags: 'a || b'"),
             argument("--sql", metavar="EXPRESSION", help="only what this SQL92 filter takes"),
             argument("--since", metavar="TIME", help="stored then or later: 10m (back), a date"),
-            argument("--until", metavar="TIME", help="stored before (now)"),
+            argument("--until", metavar="TIME", help="stored before: 10m (back), a date (now)"),
             argument("-c", "--count", type=count, default=64, help="at most (%(default)s)"),
         ),
     ),
@@ -267,6 +275,15 @@ BROKERS = (
         changes=True,
     ),
     Row(
+        ("broker", "forget"),
+        "miss a broker no more that was taken away for good",
+        "brokers:forget",
+        (argument("broker", metavar="BROKER", help="the name of a broker that left"),),
+        about=_FORGET,
+        prints=False,
+        changes=True,
+    ),
+    Row(
         ("broker", "undrain"),
         "have producers come back to a broker",
         "brokers:undrain",
@@ -304,12 +321,22 @@ BROKERS = (
 
 AGAIN = (
     Row(
+        ("msg", "recall"),
+        "take a delayed message back before it is due",
+        "messages:recall",
+        (argument("handle", metavar="HANDLE", help="what pub --delay prints"),),
+        about=_RECALL,
+        given="client",
+        prints=False,
+        changes=True,
+    ),
+    Row(
         ("msg", "resend"),
         "send a copy of a message",
         "dlq:resend",
         (
             argument("id", metavar="ID", help="what pub prints, or an offset id"),
-            argument("-t", "--topic", help="its topic, for the id of a producer"),
+            argument("-t", "--topic", help="its topic; without it all topics are asked"),
             argument("--to", metavar="TOPIC", help="send it there (where it was sent first)"),
             argument("-g", "--group", help="only this group gets it"),
         ),

@@ -52,9 +52,11 @@ def _pub(commands: Any) -> None:
         help="property that consumers filter by",
     )
     pub.add_argument(
-        "--delay", metavar="SPAN", help="deliver so long after it is stored: 90s, 5m, 1h, 2d"
+        "--delay",
+        metavar="TIME",
+        help="deliver then: 90s, 5m, 1h, 2d (after it is stored), a date or Unix milliseconds",
     )
-    pub.add_argument("--at", metavar="TIME", help="deliver then: a date or Unix milliseconds")
+    pub.add_argument("--at", metavar="TIME", help="the same as --delay")
     pub.add_argument(
         "--order-key",
         metavar="KEY",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from roquet.admin.matching import matcher
 from roquet.base.errors import Refused, RoquetError, Unreachable, UsageError
-from roquet.base.times import date_of, span_ms
+from roquet.base.times import due_of
 from roquet.cli import output
 from roquet.cli.exits import EXIT_INTERRUPTED
 from roquet.cli.messages.bodies import bodies
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from roquet.client import MQ, PullConsumer
+    from roquet.client import MQ, PullConsumer, SendReceipt
     from roquet.model.message import StoredMessage
     from roquet.model.queue import MessageQueue
 
@@ -49,18 +49,7 @@ def publish(options: argparse.Namespace) -> int:
                     properties=properties,
                     order_key=options.order_key,
                 )
-                place = {
-                    "id": receipt.message_id,
-                    "broker": receipt.queue.broker_name,
-                    "queue": receipt.queue.queue_id,
-                    "offset": receipt.queue_offset,
-                    "status": str(receipt.status),
-                }
-                if options.as_json:
-                    output.json_line(place)
-                else:
-                    output.line("{id}  {broker} queue {queue} offset {offset}".format(**place))
-                    sys.stdout.flush()
+                _show_place(receipt, as_json=options.as_json)
                 if stop.is_set():
                     break
         return EXIT_INTERRUPTED if stop.is_set() else 0
@@ -68,15 +57,36 @@ def publish(options: argparse.Namespace) -> int:
     return run(work)
 
 
+def _show_place(receipt: SendReceipt, *, as_json: bool) -> None:
+    place = {
+        "id": receipt.message_id,
+        "broker": receipt.queue.broker_name,
+        "queue": receipt.queue.queue_id,
+        "offset": receipt.queue_offset,
+        "status": str(receipt.status),
+        "recall_handle": receipt.recall_handle,
+    }
+    if as_json:
+        output.json_line(place)
+        return
+    if receipt.recall_handle is None:
+        output.line("{id}  {broker} queue {queue} offset {offset}".format(**place))
+    else:
+        # Its place is one of a queue that nobody reads.
+        output.line("{id}  {broker} waits; recall {recall_handle}".format(**place))
+    sys.stdout.flush()
+
+
 def _due(options: argparse.Namespace) -> dict[str, str]:
     """Return the property that says when a message is due. Raises UsageError."""
     if options.delay is not None and options.at is not None:
         raise UsageError("give --delay or --at, not both")
-    if options.delay is not None:
-        return {TIMER_DELAY_MS: str(span_ms(options.delay, "--delay"))}
-    if options.at is not None:
-        return {TIMER_DELIVER_MS: str(date_of(options.at, "--at"))}
-    return {}
+    flag = "--delay" if options.delay is not None else "--at"
+    given = options.at if options.delay is None else options.delay
+    if given is None:
+        return {}
+    time_ms, is_span = due_of(given, flag)
+    return {TIMER_DELAY_MS if is_span else TIMER_DELIVER_MS: str(time_ms)}
 
 
 def _properties(given: list[str]) -> dict[str, str]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from roquet.base import log as logs
 from roquet.base.clock import SystemClock
-from roquet.base.errors import UsageError
-from roquet.cli import contexts
+from roquet.base.errors import RoquetError, UsageError
+from roquet.cli import contexts, output
 from roquet.cli.reach import client, cluster_client
 from roquet.cli.servers.serve import guarded, in_the_way, say
 from roquet.service.process import runtime
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncGenerator, Callable
     from types import ModuleType
+
+    from roquet.client import MQ
 
 log = logging.getLogger(__name__)
 
@@ -75,12 +77,22 @@ def console(options: argparse.Namespace) -> int:
         built = app.build(config, mq, SystemClock(), say, role=role, rules=rules, others=others)
         async with built.app:
             say(f"Console of {options.namesrv}; the address above signs in once.")
+            await _say_when_away(mq, *others.values())
             runtime.settle()
             async with supervised(os.environ, SystemClock()):
                 await stop.wait()
         return 0
 
     return guarded(lambda: runtime.run(serve))
+
+
+async def _say_when_away(*clusters: MQ) -> None:
+    """Say which clusters do not answer: their pages will be errors until they do."""
+    for mq in clusters:
+        try:
+            await mq.admin().brokers.cluster()
+        except RoquetError as error:
+            output.error(f"{error}; the console goes on and shows the cluster once it answers")
 
 
 @contextlib.asynccontextmanager

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from roquet.base import log as logs
 from roquet.base.clock import SystemClock
+from roquet.base.config import exactly_named
 from roquet.base.errors import UsageError
 from roquet.cli.servers.serve import guarded, in_the_way, say
 from roquet.service.process import runtime
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncGenerator, Generator
+    from collections.abc import AsyncGenerator, Generator, Mapping
 
     from roquet.broker.app import Broker
     from roquet.broker.config import BrokerConfig
@@ -55,10 +56,34 @@ class Plan:
     has_console: bool = True
     proxy: ProxyFlags | None = None
     """None: no gRPC."""
+    settings: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    """More settings of the broker, by name."""
+
+
+OWN = {
+    "listenPort": "--port",
+    "bindAddress": "--bind",
+    "brokerIP1": "--advertise",
+    "namesrvAddr": "--namesrv-port",
+    "storePathRootDir": "--data",
+    "storePathCommitLog": "--data",
+    "metricsPromExporterPort": "--health-port",
+}
+"""Settings that a flag of its own sets."""
+
+
+def check_settings(given: Mapping[str, str]) -> None:
+    """Raise UsageError for a setting that has a flag."""
+    for java, flag in OWN.items():
+        for key in exactly_named(given, (java,)):
+            if key == java:
+                raise UsageError(f"-s {java}: {flag} sets it")
 
 
 def run_dev(plan: Plan, log_level: str, log_style: str) -> int:
-    """Run both until Ctrl-C."""
+    """Run both until Ctrl-C. Raises UsageError for a setting that has a flag of its own."""
+    check_settings(plan.settings)
+    check_settings(plan.settings)
     logs.configure(log_level, log_style)
     with _folder(plan.data) as folder:
         return guarded(lambda: runtime.run(lambda stop: _serve(plan, folder, stop)))
@@ -97,6 +122,7 @@ async def _serve(plan: Plan, folder: Path, stop: asyncio.Event) -> int:
             "metricsExporterType": None if plan.health_port is None else "PROM",
             "metricsPromExporterPort": plan.health_port,
             **(SIZES if plan.data is None else {}),
+            **plan.settings,
         }
         config = load_config(None, {}, flags)[0]
         broker = build_broker(config)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from roquet.base.errors import UsageError
 from roquet.cli.commands import tree
-from roquet.cli.flags import client_flags, count
+from roquet.cli.flags import client_flags, count, settings_of
 
 if TYPE_CHECKING:
     from roquet.cli.servers.proxy import ProxyFlags
@@ -86,6 +86,11 @@ def add(commands: Any) -> dict[str, argparse.ArgumentParser]:
     _proxy(commands)
     _relay(commands)
     _console(commands)
+    _dev(commands)
+    return {"broker": broker, "namesrv": namesrv}
+
+
+def _dev(commands: Any) -> None:
     dev = commands.add_parser(
         "dev",
         help="run a name server and a broker in one process, for development",
@@ -116,10 +121,17 @@ def add(commands: Any) -> dict[str, argparse.ArgumentParser]:
         help="port of the web console (8082, or another when that is taken)",
     )
     dev.add_argument("--no-console", action="store_true", help="run no web console")
+    dev.add_argument(
+        "-s",
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set one property of the broker",
+    )
     _proxy_flags(dev)
     _log_flags(dev, "WARNING")
     dev.set_defaults(run=_run_dev)
-    return {"broker": broker, "namesrv": namesrv}
 
 
 def _proxy(commands: Any) -> None:
@@ -378,6 +390,7 @@ def _run_dev(options: Options) -> int:
             proxy=_proxy_of(options),
             console_port=options.console_port,
             has_console=not options.no_console,
+            settings=settings_of(options.set),
         ),
         options.log_level,
         options.log_style,

@@ -119,6 +119,10 @@ class Brokers:
         """
         return self._loop.run(self._inner.departed())
 
+    def forget(self, broker_name: str) -> None:
+        """Have all name servers miss a broker no more that left. Raises Refused, Unreachable."""
+        self._loop.run(self._inner.forget(broker_name))
+
     def undrain(self, broker_name: str) -> int:
         """Undo `drain`; return how many topics. Raises as `drain` does."""
         return self._loop.run(self._inner.undrain(broker_name))

@@ -44,7 +44,11 @@ async def alerts(context: Context, _: Data) -> Data:
 
 
 async def forget(context: Context, given: Data) -> Done:
-    """Miss a node no more that was taken away for good."""
+    """Miss a node no more that was taken away for good; name servers forget a broker, too."""
+    broker = given["name"].removeprefix("broker ").rpartition(":")[0]
+    brokers = context.admin.brokers
+    if broker in await brokers.departed() and broker not in (await brokers.cluster()).brokers:
+        await brokers.forget(broker)
     if not context.parts.watch.forget(given["name"]):
         raise NotFound(f"{given['name'][:80]} is no node that is missed")
     return Done(f"{given['name']} is not missed any more", "/alerts")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from roquet.console.declared import Data
 
 KINDS = ("user", "retry", "dead letters", "system", "all")
-TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "UNSPECIFIED")
+TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED", "LITE", "UNSPECIFIED")
 PERMS = {"rw": READ_WRITE, "r": int(Perm.READ), "w": int(Perm.WRITE)}
 _TYPE = "message.type"
 _GROUPS_MAX = 50

@@ -4,6 +4,9 @@ The request for a route (105) or for all topics (206) has the field `withDeparte
 reply to the first then has `departedBrokers`, a JSON list of broker names, also when there is no
 route any more; the second lists topics of those brokers too. A reply without the field comes from a
 name server that does not keep who left.
+
+Of a request to unregister (104) the field means: miss the broker no more, by its name. A broker
+that is there is left as it is.
 """
 
 from __future__ import annotations

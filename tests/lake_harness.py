@@ -59,9 +59,14 @@ class World:
         self.sent += count
 
     def archive(self, **options: str) -> Report:
-        given = {"nameServers": self.running.name_servers, "subscribe": self.topic}
         said: list[str] = []
-        return archive.run(self.spark, {**given, "out": str(self.out), **options}, said.append)
+        return archive.run(self.spark, {**self.options, **options}, said.append)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What a run that archives the topic needs."""
+        given = {"nameServers": self.running.name_servers, "subscribe": self.topic}
+        return {**given, "out": str(self.out)}
 
     def look_after(self, now_ms: int | None = None, **options: str) -> Report:
         clock = None if now_ms is None else At(now_ms)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import fastavro
 import pytest
 from google.protobuf import descriptor_pb2, timestamp_pb2
+from pyspark.errors import PySparkException
 
 from lake_harness import World
 from roquet.base.errors import UsageError
 from roquet.client import Message
+from roquet.spark.jobs import archive
+from roquet.spark.jobs.archiving import quarantine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,8 +60,100 @@ def test_json_bodies_have_a_column(world: World) -> None:
     rows = world.lake.read().where("queueId = 0").orderBy("queueOffset").collect()
     assert [row.value and row.value.n for row in rows] == [0, 1, 2, None, None]
     assert bytes(rows[3].body) == BAD[0]
-    with pytest.raises(UsageError, match="has other columns"):
-        world.archive(body="json", schema="n bigint")
+    with pytest.raises(UsageError, match=r"value\.n is int in the lake, and string"):
+        world.archive(body="json", schema="n string")
+
+
+def test_bad_bodies_are_kept_named_and_counted(world: World, tmp_path: Path) -> None:
+    figures = tmp_path / "figures"
+    bodies = (b'{"n": "x"}', b"[]", b'[{"n": 1}]', b'{"n": 3000000000}', b"null", b"{", *BAD)
+    world.send(1)
+    send(world, *bodies)
+    given = {"body": "json", "schema": "n int, m array<double>"}
+    with pytest.raises(PySparkException, match=r"8 bad bodies.*failOnBadBodies is on"):
+        world.archive(**given, failOnBadBodies="true")
+    assert world.lake.parts() == []
+    said: list[str] = []
+    report = archive.run(
+        world.spark, {**world.options, **given, "metricsPath": str(figures)}, said.append
+    )
+    assert report.lines[1] == f"8 bad bodies, with what is wrong: {world.out}/_quarantine"
+    (line,) = [it for it in said if "bad bodies" in it]
+    assert line == (
+        f'{world.topic} broker-a queue 0: 8 bad bodies, the first at offset 1: $.n is no int: "x"'
+    )
+    assert "roquet_archive_bad_bodies 8" in (figures / "archive.prom").read_text()
+    found = quarantine.read(world.lake).orderBy("queueOffset").collect()
+    assert [(it.queueOffset, bytes(it.body)) for it in found] == list(enumerate(bodies, 1))
+    errors = [it.error for it in found]
+    assert errors[1:5] == [
+        "no JSON object: []",
+        'no JSON object: [{"n": 1}]',
+        "$.n is no int: 3000000000",
+        "no JSON object: null",
+    ]
+    assert errors[5].startswith("no JSON: ")
+    assert errors[7] == "no UTF-8 at byte 0"
+    # The lake has them as well, at their offsets.
+    rows = world.lake.read().where("queueId = 0").orderBy("queueOffset").collect()
+    assert [row.value is None for row in rows] == [False, *[True] * len(bodies)]
+    day = found[0].storeTimestamp.replace(tzinfo=dt.UTC).timestamp() * 1000
+    assert world.look_after(check="true").exit_code == 0
+    world.look_after(now_ms=int(day) + 5 * 86_400_000, retainDays="2")
+    assert quarantine.read(world.lake).count() == 0
+    # A part that no commit names is a try that was killed.
+    (world.out / "_quarantine" / "part=b1-0" / "day=2026-01-01").mkdir(parents=True)
+    assert quarantine.read(world.lake).count() == 0
+
+
+def test_a_newer_schema_adds_columns_and_widens_numbers(world: World) -> None:
+    world.send(2)
+    world.archive(body="json", schema="n int, deep struct<a: bigint>, many array<int>")
+    send(world, b'{"n": 5000000000, "who": "x", "deep": {"a": 1, "b": true}, "many": [1, null]}')
+    said: list[str] = []
+    second = {"body": "json", "schema": "n bigint, who string, deep struct<b: boolean, a: double>"}
+    archive.run(world.spark, {**world.options, **second}, said.append)
+    assert said[0] == (
+        "schema 2 of the lake: value.n was int and is bigint; value.deep.a was bigint and is"
+        " double; value.deep.b boolean is new; value.who string is new"
+    )
+    # An older schema is read by, and kept as the newest.
+    send(world, b'{"n": 7, "who": "left out"}', b'{"n": 1.5}')
+    world.archive(body="json", schema="n int")
+    rows = world.lake.read().where("queueId = 0").orderBy("queueOffset").select("value").collect()
+    values = [None if row.value is None else row.value.asDict(recursive=True) for row in rows]
+    empty = {"n": None, "deep": None, "many": None, "who": None}
+    assert values == [
+        {**empty, "n": 0},
+        {**empty, "n": 1},
+        {"n": 5_000_000_000, "deep": {"a": 1.0, "b": True}, "many": None, "who": "x"},
+        {**empty, "n": 7},
+        None,
+    ]
+    assert type(rows[2].value.deep.a) is float
+    (bad,) = quarantine.read(world.lake).collect()
+    assert (bad.queueOffset, bad.error) == (4, "$.n is no int: 1.5")
+    done = world.look_after(compact="true", check="true")
+    assert done.lines == ("3 parts merged into 1", "no difference")
+    (folder,) = world.part_folders()
+    assert folder.name.endswith("-s2")
+    again = world.lake.read().where("queueId = 0").orderBy("queueOffset").select("value").collect()
+    assert again == rows
+    with pytest.raises(UsageError, match="parse bodies as before"):
+        world.archive()
+
+
+def test_a_micro_batch_killed_before_a_newer_schema_is_archived_once(world: World) -> None:
+    world.send(3)
+    world.archive(body="json", schema="n int")
+    world.send(2)
+    world.archive(body="json", schema="n int, m int")
+    # What a kill leaves between the lake's commit and Spark's own note.
+    shutil.rmtree(world.out / "_checkpoint" / "commits")
+    report = world.archive(body="json", schema="n int, m int, k int")
+    assert report.lines[0].startswith("0 messages archived"), report.lines
+    assert world.look_after(check="true").lines == ("no difference",)
+    assert world.lake.read().count() == 10
 
 
 def test_avro_bodies_have_a_column(world: World, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ Spark's functions are to be applied to rows, Spark writes them.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,18 +19,18 @@ from roquet.base.errors import UsageError
 from roquet.spark.jobs.archiving import staging_source
 from roquet.spark.jobs.archiving import topics as lake_topics
 from roquet.spark.jobs.archiving import upkeep as lake_upkeep
-from roquet.spark.jobs.bodies.column import Bodies
+from roquet.spark.jobs.archiving.quarantine import FOLDER, Quarantine
+from roquet.spark.jobs.archiving.wanted import LISTENING, ArchiveOptions
 from roquet.spark.jobs.lake import Lake
 from roquet.spark.jobs.lake import configuration as lake_configuration
-from roquet.spark.jobs.options.lake import ARCHIVE
 from roquet.spark.jobs.shared import metrics
 from roquet.spark.jobs.shared.connect import need_context
 from roquet.spark.jobs.shared.patience import patiently
 from roquet.spark.jobs.shared.report import Report
+from roquet.spark.jobs.storage import schemas
 from roquet.spark.jobs.storage.catalog import CHECKPOINT_COMMITS
 from roquet.spark.jobs.storage.files import LakeError
 from roquet.spark.offsets import QueueKey, from_json, to_json
-from roquet.spark.option_table import Given
 from roquet.spark.schema import COLUMNS, ddl
 from roquet.spark.source import register
 
@@ -45,87 +44,6 @@ if TYPE_CHECKING:
     from roquet.spark.jobs.storage.catalog import Entry
 
 POLL_S: Final = 1
-LISTENING: Final = ("earliest", "latest")
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveOptions:
-    """The options, checked. `reading` are those of the source; empty when nothing is read."""
-
-    out: str
-    kind: str
-    reading: dict[str, str]
-    starting: str
-    checkpoint: str
-    interval_s: int
-    bodies: Bodies
-    compact: bool
-    target: int
-    grace_ms: int
-    retain_days: int | None
-    check: bool
-    break_lock: bool
-    metrics: str | None
-    dry_run: bool
-
-    @classmethod
-    def parse(cls, options: Mapping[str, str]) -> ArchiveOptions:
-        """Check options. Raises UsageError."""
-        given = Given(options, ARCHIVE)
-        out = (given.text("out") or "").rstrip("/")
-        if not out:
-            raise UsageError("out is needed: the folder of the lake")
-        wanted = cls(
-            out=out,
-            kind=given.choice("format"),
-            reading=_reading(given),
-            starting=_starting(given.text("startingOffsets") or "earliest"),
-            checkpoint=given.text("checkpoint") or f"{out}/_checkpoint",
-            interval_s=given.number("interval") or 0,
-            bodies=Bodies.parse(given.choice("body"), given.text("schema"), given.text("message")),
-            compact=given.flag("compact"),
-            target=given.number("targetBytes") or 134_217_728,
-            grace_ms=60_000 * (given.number("graceMinutes") or 0),
-            retain_days=given.number("retainDays"),
-            check=given.flag("check"),
-            break_lock=given.flag("breakLock"),
-            metrics=given.text("metricsPath"),
-            dry_run=given.flag("dryRun"),
-        )
-        if not (wanted.reading or wanted.upkeep or wanted.check):
-            raise UsageError(
-                "nothing to do: give nameServers and subscribe, or compact, retainDays or check"
-            )
-        if wanted.interval_s and (wanted.upkeep or wanted.check):
-            raise UsageError(
-                "interval runs until it is stopped: look after the lake in another run"
-            )
-        return wanted
-
-    @property
-    def upkeep(self) -> bool:
-        """Whether the lake is changed without reading a topic."""
-        return self.compact or self.retain_days is not None
-
-    def plan(self) -> tuple[str, ...]:
-        """Return what will be done, in lines."""
-        lines: list[str] = []
-        if self.reading:
-            topics = self.reading.get("subscribe") or self.reading.get("subscribePattern")
-            until = f"every {self.interval_s} s" if self.interval_s else "up to the present"
-            lines += [
-                f"archive {topics} of {self.reading['nameServers']} {until}",
-                f"go on where {self.out} ends, and begin queues at: {self.starting}",
-                f"write {self.kind} by topic and day to {self.out}, bodies {self.bodies.kind}",
-                f"keep offsets in {self.checkpoint}",
-            ]
-        if self.compact:
-            lines.append(f"merge files below {self.target // 2:,} bytes of each topic and day")
-        if self.retain_days is not None:
-            lines.append(f"remove days that ended more than {self.retain_days} days ago")
-        if self.check:
-            lines.append("compare the catalog with what can be read from the lake")
-        return tuple(lines)
 
 
 def plan(options: Mapping[str, str]) -> tuple[str, ...]:
@@ -161,6 +79,8 @@ def run(
         archiver = Archiver(lake, wanted, say, time)
         archiver.run()
         lines.append(f"{archiver.rows:,} messages archived in {archiver.batches:,} micro-batches")
+        if archiver.bad:
+            lines.append(f"{archiver.bad:,} bad bodies, with what is wrong: {lake.root}/{FOLDER}")
     elif not lake.exists():
         raise UsageError(f"{wanted.out} is no lake: there is no _lake.json")
     if wanted.upkeep:
@@ -188,8 +108,15 @@ class Archiver:
         # What the source is told when tasks write; None when Spark does.
         self._staging = staging_source.options(lake) if wanted.bodies.kind == "raw" else None
         self._counts: dict[int, int] = {}
+        self._version = 1
+        self._quarantine: Quarantine | None = None
         self.rows = 0
         self.batches = 0
+
+    @property
+    def bad(self) -> int:
+        """Bodies that were not as the schema says, since the job began."""
+        return 0 if self._quarantine is None else self._quarantine.count
 
     def run(self) -> None:
         """Archive up to the present, or until the query is stopped."""
@@ -199,7 +126,15 @@ class Archiver:
             self._ends = ends(self._lake)
         if self._ends and not self._lake.files.exists(self._wanted.checkpoint):
             lake_topics.check(self._lake, self._ends, self._wanted.reading)
-        self._lake.create(self._shaped(self._lake.spark.createDataFrame([], ddl())).schema)
+        wanted, shape = self._wanted, self._shaped(self._lake.spark.createDataFrame([], ddl()))
+        version = self._lake.create(shape.schema, self._say)
+        if self._lake.kind == "parquet":
+            self._version = version
+        if wanted.bodies.kind != "raw":
+            value = shape.schema[schemas.VALUE].dataType
+            self._quarantine = Quarantine(
+                self._lake, wanted.bodies, value, refuse=wanted.fail_on_bad
+            )
         frame = self._frame()
         patiently(lambda: self._follow(self._start(frame)), self._say)
 
@@ -217,16 +152,14 @@ class Archiver:
         query = self._lake.spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         if not query:
             raise LakeError("Spark does not say which query this micro-batch is of")
-        part = f"b{query[:13]}-{number:010}"
+        part = self._part(f"b{query[:13]}-{number:010}")
         begin = self._clock.now_ms()
         if self._lake.catalog.has(part):
             self._same(part, frame)
             self._say(f"micro-batch {number} is in the lake already")
             return
         if self._lake.kind == "delta":
-            entries = self._lake.publish_delta(
-                part, _named(part, frame), query, number, lambda: self._overlap(self._first(frame))
-            )
+            entries = self._delta(part, frame, query, number)
         else:
             entries = self._staged(part, frame)
             self._overlap(_begins(entries))
@@ -249,11 +182,51 @@ class Archiver:
         took = max(1, self._clock.now_ms() - begin)
         self._say(f"micro-batch {number}: {count:,} rows, {1000 * count // took:,} rows/s")
 
+    def _part(self, name: str) -> str:
+        """Return a part's name with its schema: that of an earlier try which is committed."""
+        known = [schemas.named(name, it) for it in range(1, self._version + 1)]
+        for part in known[:-1]:
+            if self._lake.catalog.has(part):
+                return part
+            self._lake.undo(part)
+        return known[-1]
+
+    def _delta(self, part: str, frame: DataFrame, query: str, number: int) -> list[Entry]:
+        bad = self._quarantine
+
+        def check() -> None:
+            self._overlap(self._first(frame))
+            if bad is not None:
+                bad.refuse(frame)
+
+        def done(rows: DataFrame) -> None:
+            if bad is not None and not rows.where(f"{schemas.VALUE} is null").isEmpty():
+                self._name(bad.take(part, rows))
+
+        return self._lake.publish_delta(
+            part, _named(part, frame), query, number, check=check, done=done
+        )
+
     def _staged(self, part: str, frame: DataFrame) -> list[Entry]:
+        from pyspark.sql import Observation  # noqa: PLC0415  (slow to import)
+        from pyspark.sql import functions as f  # noqa: PLC0415
+
         lake = self._lake
-        if self._staging is None:
-            return lake.stage(part, _named(part, frame))
-        return lake.gather(part, staging_source.staged(lake.spark, frame, lake.begin(part)))
+        if self._staging is not None:
+            return lake.gather(part, staging_source.staged(lake.spark, frame, lake.begin(part)))
+        rows = _named(part, frame)
+        if self._quarantine is None:
+            return lake.stage(part, rows)
+        seen = Observation()
+        bad = f.count_if(f.col(schemas.VALUE).isNull()).alias("bad")
+        entries = lake.stage(part, rows.observe(seen, bad))
+        if seen.get["bad"] and (staged := lake.staged(part)) is not None:
+            self._name(self._quarantine.take(part, staged))
+        return entries
+
+    def _name(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self._say(line)
 
     def _last(self, frame: DataFrame) -> dict[QueueKey, int]:
         """Return the last offset that a micro-batch has of each queue."""
@@ -317,7 +290,10 @@ class Archiver:
         reader = self._lake.spark.readStream
         if self._staging is not None:
             return reader.format(staging_source.NAME).options(**reading, **self._staging).load()
-        return self._shaped(reader.format("roquet").options(**reading).load().select(*COLUMNS))
+        rows = self._shaped(reader.format("roquet").options(**reading).load().select(*COLUMNS))
+        newest = self._lake.schema()
+        same = schemas.nullable(rows.schema) == schemas.nullable(newest)
+        return rows if same else schemas.as_newest(rows, newest)
 
     def _shaped(self, frame: DataFrame) -> DataFrame:
         """Return rows of the source as the lake has them. Raises UsageError."""
@@ -352,6 +328,7 @@ class Archiver:
             values = {
                 "rows": (float(self.rows), "Messages archived since the job began."),
                 "batches": (float(self.batches), "Micro-batches since the job began."),
+                "bad_bodies": (float(self.bad), "Bodies not as the schema says, since it began."),
                 "rows_per_second": (self._rate(last), "In the last one."),
                 "behind": (float(behind), "Messages that are not archived yet."),
             }
@@ -381,26 +358,6 @@ def backlog(done: str | None, latest: str | None) -> int:
 # --- inside --------------------------------------------------------------------------------------
 
 
-def _reading(given: Given) -> dict[str, str]:
-    servers = given.text("nameServers")
-    topics = {
-        name: value for name in ("subscribe", "subscribePattern") if (value := given.text(name))
-    }
-    if not servers:
-        if topics:
-            raise UsageError("subscribe needs nameServers")
-        return {}
-    if len(topics) != 1:
-        raise UsageError("nameServers needs one of subscribe and subscribePattern, and not both")
-    limit = given.number("maxOffsetsPerTrigger")
-    return {
-        **topics,
-        "nameServers": servers,
-        "maxOffsetsPerTrigger": str(200_000 if limit is None else limit),
-        "failOnDataLoss": "true" if given.flag("failOnDataLoss") else "false",
-    }
-
-
 def _begins(entries: Iterable[Entry]) -> dict[QueueKey, int]:
     """Return the first offset of each queue: it has a line for each day."""
     found: dict[QueueKey, int] = {}
@@ -414,12 +371,6 @@ def _named(part: str, frame: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f  # noqa: PLC0415  (slow to import)
 
     return frame.withColumn("part", f.lit(part))
-
-
-def _starting(text: str) -> str:
-    if text not in LISTENING:
-        from_json(text, symbols=True)
-    return text
 
 
 def _look_after(

@@ -1,7 +1,9 @@
 """A lake: archived messages by topic and day, as Parquet or Delta, and the catalog of them.
 
     LAKE/topic=orders/day=2026-11-21/part=…/*.parquet   rows (Parquet; in Delta: as Delta has them)
-    LAKE/_lake.json                                      format and schema
+    LAKE/_lake.json                                      format and first schema
+    LAKE/_schemas/2.json                                 the second schema, and so on (`schemas`)
+    LAKE/_quarantine/                                    bad bodies (`quarantine`)
     LAKE/_catalog/COMMIT.json                            what counts (`lake_catalog`)
     LAKE/_staged/                                        parts that are being made
 
@@ -12,14 +14,17 @@ removed by the plan before the part is made again. Delta has one transaction ins
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
 from roquet.spark.jobs.shared.queries import sql
+from roquet.spark.jobs.storage import schemas
 from roquet.spark.jobs.storage.catalog import CRC, RANGES, Catalog, Entry, entry, gone, merged
 from roquet.spark.jobs.storage.files import Files, LakeError
-from roquet.spark.jobs.storage.summary import Part
+from roquet.spark.jobs.storage.summary import Held, Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -30,6 +35,10 @@ if TYPE_CHECKING:
     from roquet.spark.jobs.storage.staging import Line
 
 VERSION: Final = 1
+SCHEMAS: Final = "_schemas"
+"""The folder of schemas after the first, by their numbers."""
+LINE_MAX: Final = 2000
+"""Characters of a line that names new columns."""
 TRIES: Final = 5
 """How often a reader looks again when parts were replaced between two looks."""
 DELTA: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
@@ -60,6 +69,10 @@ def configuration(kind: str) -> dict[str, str]:
     }
 
 
+def _silent(_: str) -> None:
+    """Say nothing."""
+
+
 class Lake:
     """One lake."""
 
@@ -76,44 +89,64 @@ class Lake:
 
     def exists(self) -> bool:
         """Return whether there is a lake. Raises UsageError when it is of the other format."""
-        return self._schema() is not None
+        return bool(self._schemas())
 
-    def create(self, schema: StructType) -> None:
-        """Make the lake, or see that it has these columns. Raises UsageError."""
-        known = self._schema()
-        wanted = schema.jsonValue()
-        if known is None:
-            about = {"version": VERSION, "format": self.kind, "schema": wanted}
+    def create(self, schema: StructType, say: Callable[[str], None] = _silent) -> int:
+        """Make the lake, or let it have these columns too; return the number of its schema.
+
+        Raises UsageError for columns that do not go with those that it has.
+        """
+        known = self._schemas()
+        if not known:
+            about = {"version": VERSION, "format": self.kind, "schema": schema.jsonValue()}
             self.files.write_new(self._about, json.dumps(about))
-        elif known.jsonValue() != wanted:
-            raise UsageError(
-                f"{self.root} has other columns: {known.simpleString()[:500]}; a new schema of"
-                " bodies needs a lake of its own"
-            )
+            return 1
+        wanted = schemas.merged(known[-1], schema, widen=self.kind != "delta")
+        new = schemas.changes(known[-1], wanted)
+        if not new:
+            return len(known)
+        number = len(known) + 1
+        if number > schemas.SCHEMAS_MAX:
+            raise UsageError(f"{self.root} has had {len(known)} schemas: begin a lake of its own")
+        text = json.dumps({"version": VERSION, "schema": wanted.jsonValue()})
+        self.files.write_new(f"{self.root}/{SCHEMAS}/{number}.json", text)
+        say(f"schema {number} of the lake: {'; '.join(new)[:LINE_MAX]}")
+        return number
 
     def schema(self) -> StructType:
         """Return the columns. Raises UsageError when there is no lake."""
-        found = self._schema()
-        if found is None:
+        return self.schemas()[-1]
+
+    def schemas(self) -> list[StructType]:
+        """Return the columns as they were from the first on. Raises UsageError without a lake."""
+        found = self._schemas()
+        if not found:
             raise UsageError(f"{self.root} is no lake: there is no _lake.json")
         return found
 
-    def _schema(self) -> StructType | None:
-        from pyspark.sql.types import StructType  # noqa: PLC0415  (slow to import)
-
+    def _schemas(self) -> list[StructType]:
         if not self.files.exists(self._about):
-            return None
-        try:
-            about = json.loads(self.files.read(self._about))
-            version, kind = about["version"], about["format"]
-            schema = StructType.fromJson(about["schema"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{self._about} cannot be read: {error}") from error
-        if version != VERSION:
-            raise UsageError(f"{self.root} is of version {version}, this release knows {VERSION}")
+            return []
+        about, first = self._schema(self._about)
+        kind = about.get("format")
         if kind != self.kind:
             raise UsageError(f"{self.root} is a lake of the format {kind}, not {self.kind}")
-        return schema
+        folder = f"{self.root}/{SCHEMAS}"
+        count = sum(it.endswith(".json") for it in self.files.names(folder))
+        later = [self._schema(f"{folder}/{number}.json")[1] for number in range(2, count + 2)]
+        return [first, *later]
+
+    def _schema(self, path: str) -> tuple[dict[str, Any], StructType]:
+        from pyspark.sql.types import StructType  # noqa: PLC0415  (slow to import)
+
+        try:
+            about = json.loads(self.files.read(path))
+            version, schema = about["version"], StructType.fromJson(about["schema"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{path} cannot be read: {error}") from error
+        if version != VERSION:
+            raise UsageError(f"{self.root} is of version {version}, this release knows {VERSION}")
+        return about, schema
 
     @property
     def delta_name(self) -> str:
@@ -122,23 +155,48 @@ class Lake:
 
     # --- reading -----------------------------------------------------------------------------
 
-    def read(self, wanted: Callable[[Part], bool] | None = None) -> DataFrame:
+    def read(
+        self, wanted: Callable[[Part], bool] | None = None, version: int | None = None
+    ) -> DataFrame:
         """Return the rows that count now, of all parts or of those that are wanted.
 
         Every row once, also while parts are replaced: a reader that is overtaken fails, and never
-        has rows twice or too few. Raises UsageError, LakeError.
+        has rows twice or too few. Rows of older schemas have the columns of the newest, or of
+        `version`. Raises UsageError, LakeError.
         """
-        schema = self.schema()
-        if self.kind == "delta":
-            return self._delta(wanted)
+        return self.snapshot(wanted, version)[0]
+
+    def snapshot(
+        self, wanted: Callable[[Part], bool] | None = None, version: int | None = None
+    ) -> tuple[DataFrame, dict[Held, int]]:
+        """Return what `read` does, and where each queue of the lake ends, both of one moment."""
+        self.schema()
         for _ in range(TRIES):
-            parts = [it for it in self.parts() if wanted is None or wanted(it)]
-            if not parts:
-                return self.spark.createDataFrame([], schema)
-            found = self._of([self.place(it) for it in parts], self.root)
+            summary = self.catalog.summary()
+            parts = sorted(it for it in summary.parts() if wanted is None or wanted(it))
+            if self.kind == "delta":
+                return self._delta(parts), summary.ends()
+            # A schema is there before its first part.
+            known = self.schemas()[:version]
+            found = self._united(parts, known)
             if found is not None:
-                return found
+                return found, summary.ends()
         raise LakeError(f"{self.root}: parts of the catalog are not there")
+
+    def _united(self, parts: Iterable[Part], known: Sequence[StructType]) -> DataFrame | None:
+        """Return rows of parts in the newest schema; None when parts are not there any more."""
+        by_version = sorted((schemas.version_of(it.part), it) for it in parts)
+        frames: list[DataFrame] = []
+        for version, group in itertools.groupby(by_version, key=lambda it: it[0]):
+            folders = [self.place(it) for _, it in group]
+            found = self._of(folders, self.root, known[version - 1])
+            if found is None:
+                return None
+            old = len(known) > 1
+            frames.append(schemas.as_newest(found, known[-1]) if old else found)
+        if not frames:
+            return self.spark.createDataFrame([], known[-1])
+        return functools.reduce(lambda one, other: one.unionByName(other), frames)
 
     def parts(self) -> list[Part]:
         """Return the parts that count now."""
@@ -152,10 +210,10 @@ class Lake:
         topic = utils.escapePathName(it.topic)
         return f"{self.root}/topic={topic}/day={it.day}/part={it.part}"
 
-    def _of(self, folders: Sequence[str], base: str) -> DataFrame | None:
+    def _of(self, folders: Sequence[str], base: str, schema: StructType) -> DataFrame | None:
         from pyspark.errors import AnalysisException  # noqa: PLC0415  (slow to import)
 
-        reader = self.spark.read.schema(self.schema()).option("basePath", base)
+        reader = self.spark.read.schema(schema).option("basePath", base)
         try:
             return reader.parquet(*folders)
         except AnalysisException as error:
@@ -163,9 +221,8 @@ class Lake:
                 raise
             return None
 
-    def _delta(self, wanted: Callable[[Part], bool] | None) -> DataFrame:
+    def _delta(self, parts: Sequence[Part]) -> DataFrame:
         table = self.spark.read.format("delta").load(self.root)
-        parts = [it for it in self.parts() if wanted is None or wanted(it)]
         if not parts:
             return table.limit(0)
         rows = [tuple(it) for it in parts]
@@ -207,10 +264,15 @@ class Lake:
         staged = self._staged(part)
         writer = rows.observe(seen, *_sums()).write.mode("overwrite")
         writer.partitionBy("topic", "day", "part").parquet(staged)
-        found = self._of([staged], staged)
+        found = self.staged(part)
         entries = [] if found is None else self.ranges(found)
         self._compare(staged, (seen.get["rows"], seen.get["crc"]), entries)
         return entries
+
+    def staged(self, part: str) -> DataFrame | None:
+        """Return the rows of a part that is not in its place yet; None when it has none."""
+        folder = self._staged(part)
+        return self._of([folder], folder, self.schemas()[schemas.version_of(part) - 1])
 
     def begin(self, part: str) -> str | None:
         """Return the folder of this machine's disk where tasks write a part; None on others."""
@@ -261,12 +323,19 @@ class Lake:
         return sorted(name for name in parts if name.startswith(kind))
 
     def publish_delta(
-        self, part: str, rows: DataFrame, writer: str, number: int, check: Callable[[], None]
+        self,
+        part: str,
+        rows: DataFrame,
+        writer: str,
+        number: int,
+        *,
+        check: Callable[[], None],
+        done: Callable[[DataFrame], None],
     ) -> list[Entry]:
         """Do the same in Delta: one transaction, which a repeated micro-batch does not repeat.
 
         `check` is called before the transaction, unless that is done already; what it raises keeps
-        the rows out.
+        the rows out. `done` gets the rows of the part before they are in the catalog.
         """
         if self.catalog.has(part):
             return []
@@ -280,6 +349,7 @@ class Lake:
         entries = self.ranges(self._of_delta(part))
         self._compare(self.root, wanted, entries)
         if entries:
+            done(self._of_delta(part))
             self.catalog.commit(part, [it.json() for it in entries])
         return entries
 
@@ -289,6 +359,8 @@ class Lake:
         seen = Observation()
         saving = rows.observe(seen, *_sums()).write.format("delta").mode("append")
         saving = saving.partitionBy("topic", "day").option("txnAppId", writer)
+        # Columns that a newer schema of the lake has.
+        saving.option("mergeSchema", "true")
         saving.option("txnVersion", number).save(self.root)
         return seen.get["rows"], seen.get["crc"]
 

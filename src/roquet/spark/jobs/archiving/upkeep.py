@@ -14,7 +14,9 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
+from roquet.spark.jobs.archiving import quarantine
 from roquet.spark.jobs.shared.queries import sql
+from roquet.spark.jobs.storage import schemas
 from roquet.spark.jobs.storage.catalog import CRC, Entry, entry, gone, merged
 from roquet.spark.jobs.storage.files import LakeError
 from roquet.spark.jobs.storage.summary import Part
@@ -90,6 +92,8 @@ def compact(
         return "compacted by Delta"
     clean(lake, grace_ms, clock)
     live = sorted(entry(it) for it in lake.catalog.live().collect())
+    # What is merged has the newest schema that there was when its parts were listed.
+    version = len(lake.schemas())
     groups, replaced = 0, 0
     begun = clock.now_ms()
     for (topic, day), group in itertools.groupby(live, key=lambda it: it.place[:2]):
@@ -98,7 +102,7 @@ def compact(
         small = small_parts(places, lambda it: lake.files.size(lake.place(it)), target)
         if len(small) < 2:
             continue
-        part = f"c{begun:013}-{groups:05}"
+        part = schemas.named(f"c{begun:013}-{groups:05}", version)
         _merge(lake, part, small, [it for it in entries if it.place in small], target)
         say(f"{topic} {day}: {len(small)} parts are one")
         groups += 1
@@ -120,7 +124,7 @@ def _merge(
 
     files = max(1, sum(small.values()) // target)
     # In the order of the log, so that a range of offsets is in few pages of few files.
-    rows = lake.read(small.__contains__).withColumn("part", f.lit(part))
+    rows = lake.read(small.__contains__, schemas.version_of(part)).withColumn("part", f.lit(part))
     rows = rows.repartitionByRange(files, "brokerName", "queueId", "queueOffset")
     rows = rows.sortWithinPartitions("brokerName", "queueId", "queueOffset")
     made = lake.stage(part, rows)
@@ -157,6 +161,7 @@ def retire(lake: Lake, days: int, grace_ms: int, clock: Clock) -> str:
     old = sorted({it for it in lake.parts() if it.day < last.isoformat()})
     if old:
         lake.catalog.commit(f"r{clock.now_ms():013}", gone(old, "retire"))
+    quarantine.retire(lake, last)
     if lake.kind == "delta":
         # Also when the catalog had it already: a killed run may have stopped in between.
         # Delta's DELETE takes no parameters.

@@ -8,16 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from roquet.base.errors import UsageError
-from roquet.spark.jobs.bodies import shapes
+from roquet.spark.jobs.bodies import json_reasons, shapes
 from roquet.spark.jobs.bodies.avro import AvroReader
 from roquet.spark.jobs.bodies.protobuf import ProtobufReader
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructType
 
     from roquet.spark.jobs.bodies.shapes import Reader
 
 SCHEMA_MAX: Final = 1 << 20
+_BAD: Final = "_roquet_unreadable"
+"""The field in which Spark's parser keeps a text that it could not parse as a whole."""
+_OBJECT: Final = r"^\s*\{"
 
 
 class Bodies(NamedTuple):
@@ -55,32 +61,83 @@ class Bodies(NamedTuple):
     def column(self) -> Column | None:
         """Return the column `value` of the column `body`; None for raw bodies.
 
-        Where a body is not as the schema says, its fields are null (json), or all of it is.
-        Raises UsageError, and Spark's ParseException for the schema of json.
+        Where a body is not as the schema says, it is null: `reason` says why. Raises UsageError,
+        and Spark's ParseException for the schema of json.
         """
         from pyspark.sql import functions as f  # noqa: PLC0415  (slow to import)
 
         if self.kind == "raw":
             return None
         if self.kind == "json":
-            # A body that is no UTF-8 is no JSON.
-            text = f.try_validate_utf8(f.col("body").cast("string"))
-            return f.from_json(text, self.schema)
-        import pyarrow as pa  # noqa: PLC0415
-        from pyspark.sql.pandas import functions  # noqa: PLC0415
+            return _json(self.schema)
         from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415
 
         def values(column: Any) -> Any:
             return shapes.values(_reader(self), column.to_pylist())
 
-        # Spark tells by the hints what kind of function it is, and has no use for their names.
-        values.__annotations__ = {"column": pa.Array, "return": pa.Array}
-        hinted: Any = functions
-        made = hinted.arrow_udf(values, from_arrow_type(_reader(self).shape.type))
+        made = _arrow(values, from_arrow_type(_reader(self).shape.type))
         return cast("Column", made(f.col("body")))
+
+    def reason(self, value: DataType) -> Column:
+        """Return why the column `body` is none, a text; `value` is the type of what it should be.
+
+        For bodies that `column` has made null.
+        """
+        import pyarrow as pa  # noqa: PLC0415  (slow to import)
+        from pyspark.sql import functions as f  # noqa: PLC0415
+        from pyspark.sql.types import StringType  # noqa: PLC0415
+
+        def texts(column: Any) -> Any:
+            bodies = column.to_pylist()
+            if self.kind == "json":
+                return pa.array([json_reasons.why(it, value) for it in bodies], pa.string())
+            return pa.array([shapes.why(_reader(self), it) for it in bodies], pa.string())
+
+        return cast("Column", _arrow(texts, StringType())(f.col("body")))
+
+
+def json_column(wanted: StructType) -> Column:
+    """Return the column `body` as JSON; one that is no object, or has another type, is null."""
+    from pyspark.sql import functions as f  # noqa: PLC0415  (slow to import)
+    from pyspark.sql.types import StringType, StructField, StructType  # noqa: PLC0415
+
+    text = _text_of_body()
+    marked = StructType([*wanted.fields, StructField(_BAD, StringType())])
+    found = f.from_json(text, marked, {"columnNameOfCorruptRecord": _BAD})
+    # Spark takes the first item of a list of objects for one.
+    right = text.rlike(_OBJECT) & found.isNotNull() & found.getField(_BAD).isNull()
+    return f.when(right, found.dropFields(_BAD))
 
 
 # --- inside --------------------------------------------------------------------------------------
+
+
+def _json(schema: str) -> Column:
+    from pyspark.sql import functions as f  # noqa: PLC0415  (slow to import)
+    from pyspark.sql.types import DataType, StructType  # noqa: PLC0415
+
+    wanted = DataType.fromDDL(schema)
+    if isinstance(wanted, StructType):
+        return json_column(wanted)
+    return f.from_json(_text_of_body(), schema)
+
+
+def _text_of_body() -> Column:
+    """Return a body as text; null where it is no UTF-8, and so no JSON."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    return f.try_validate_utf8(f.col("body").cast("string"))
+
+
+def _arrow(function: Callable[[Any], Any], kind: DataType) -> Any:
+    """Return a function of Spark that takes and gives an Arrow array."""
+    import pyarrow as pa  # noqa: PLC0415
+    from pyspark.sql.pandas import functions  # noqa: PLC0415
+
+    # Spark tells by the hints what kind of function it is, and has no use for their names.
+    function.__annotations__ = {"column": pa.Array, "return": pa.Array}
+    hinted: Any = functions
+    return hinted.arrow_udf(function, kind)
 
 
 @functools.lru_cache(maxsize=8)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 DECIMAL_DIGITS_MAX = 38
 """Of Spark's decimals."""
+TEXT_MAX = 300
+"""Characters of what a library says of a body."""
 SLICE_BYTES = 1 << 20
 """Bytes of bodies, about, whose values are objects of Python at one time: these are far larger."""
 
@@ -96,6 +98,21 @@ def values(reader: Reader, bodies: Iterable[bytes | None]) -> Any:
     return pa.concat_arrays([*parts, _array(reader, found)])
 
 
+def why(reader: Reader, body: bytes | None) -> str:
+    """Return in a line why a body cannot be read, for one of which `values` made null."""
+    if not body:
+        return "empty"
+    try:
+        _strict(reader, reader.shape.of(reader.read(body)))
+    except (EOFError, IndexError):
+        # What fastavro raises at the end of bytes.
+        return "it ends too early"
+    except Exception as error:  # noqa: BLE001  (bytes that anybody may have sent)
+        text = " ".join(str(error).split())[:TEXT_MAX]
+        return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return "it is not as the schema says"
+
+
 # --- inside --------------------------------------------------------------------------------------
 
 
@@ -106,6 +123,12 @@ def _value(reader: Reader, body: bytes | None) -> Any:
         return reader.shape.of(reader.read(body))
     except Exception:  # noqa: BLE001  (bytes that anybody may have sent, read by a library)
         return None
+
+
+def _strict(reader: Reader, value: Any) -> Any:
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.array([value], type=reader.shape.type)
 
 
 def _array(reader: Reader, found: Sequence[Any]) -> Any:

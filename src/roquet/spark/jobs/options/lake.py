@@ -51,6 +51,11 @@ ARCHIVE: Final[Table] = (
         " protobuf a file of `protoc --descriptor_set_out --include_imports`",
     ),
     text("message", "", "body protobuf: the full name of the message's type"),
+    flag(
+        "failOnBadBodies",
+        "end the job at a body that is not as the schema says, and archive nothing of its"
+        " micro-batch; else it is kept in the lake's table of bad bodies and counted",
+    ),
     flag("compact", "merge small files of each topic and day"),
     number("targetBytes", "134217728", "compaction: size of a file, about", 1),
     number("graceMinutes", "0", "compaction: how long replaced files stay for running readers", 0),

@@ -1,0 +1,185 @@
+"""Schemas of a lake, one after the other, and rows of an older one in the form of a newer.
+
+Invariant: a schema has all fields of those before it, in their order, each of the same type or a
+wider one. So rows of any part can be read as rows of the newest schema. The name of a part ends in
+the number of its schema (`-s2`); parts of the first schema have no such end.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from roquet.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+SCHEMAS_MAX: Final = 1000
+"""Schemas of one lake: a reader makes a plan for each that has parts."""
+VALUE: Final = "value"
+"""The column of parsed bodies."""
+_DAY: Final = "day"
+_NUMBERED: Final = re.compile(r".*-s([0-9]{1,4})")
+_INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
+_FLOATS: Final = ("float", "double")
+
+
+def named(part: str, version: int) -> str:
+    """Return the name of a part whose rows have this schema, the first is 1."""
+    return part if version == 1 else f"{part}-s{version}"
+
+
+def version_of(part: str) -> int:
+    """Return the number of the schema that the rows of a part have."""
+    found = _NUMBERED.fullmatch(part)
+    return 1 if found is None else int(found[1])
+
+
+def nullable(kind: Any) -> Any:
+    """Return a type whose fields, items and values may all be null, without metadata."""
+    from pyspark.sql import types as t  # noqa: PLC0415  (slow to import)
+
+    if isinstance(kind, t.StructType):
+        return t.StructType([t.StructField(it.name, nullable(it.dataType)) for it in kind.fields])
+    if isinstance(kind, t.ArrayType):
+        return t.ArrayType(nullable(kind.elementType))
+    if isinstance(kind, t.MapType):
+        return t.MapType(nullable(kind.keyType), nullable(kind.valueType))
+    return kind
+
+
+def merged(old: StructType, new: StructType, *, widen: bool = True) -> StructType:
+    """Return the columns that hold rows of both schemas of a lake.
+
+    Raises UsageError for types that have none in common, columns that are missing in the new one,
+    and, without `widen`, for any other type.
+    """
+    lacking = [it for it in old.names if it not in new.names]
+    if lacking:
+        raise UsageError(f"the lake has the column {', '.join(lacking)}: parse bodies as before")
+    found = cast("StructType", _common("", nullable(old), nullable(new), widen=widen))
+    if VALUE in found.names and VALUE not in old.names:
+        # Among the columns of files: those of folders come last.
+        fields = [it for it in found.fields if it.name != VALUE]
+        at = next(place for place, it in enumerate(fields) if it.name == _DAY)
+        fields.insert(at, found[VALUE])
+        found = type(found)(fields)
+    return found
+
+
+def changes(old: Any, new: Any, path: str = "") -> list[str]:
+    """Return in words what the newer of two types has besides: `value.n bigint`, and so on."""
+    from pyspark.sql import types as t  # noqa: PLC0415
+
+    if isinstance(old, t.StructType) and isinstance(new, t.StructType):
+        lines: list[str] = []
+        for it in new.fields:
+            below = f"{path}.{it.name}" if path else it.name
+            if it.name in old.names:
+                lines += changes(old[it.name].dataType, it.dataType, below)
+            else:
+                lines.append(f"{below} {it.dataType.simpleString()[:200]} is new")
+        return lines
+    if nullable(old) == nullable(new):
+        return []
+    return [f"{path} was {old.simpleString()[:200]} and is {new.simpleString()[:200]}"]
+
+
+def as_newest(rows: DataFrame, newest: StructType) -> DataFrame:
+    """Return rows of a schema in the form of a newer one; what they lack is null."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    columns: list[Column] = []
+    for it in newest.fields:
+        if it.name in rows.columns:
+            held = rows.schema[it.name].dataType
+            made = converted(rows[f"`{it.name}`"], held, it.dataType)
+        else:
+            made = f.lit(None).cast(it.dataType)
+        columns.append(made.alias(it.name))
+    return rows.select(*columns)
+
+
+def converted(column: Column, old: DataType, new: DataType) -> Column:
+    """Return a value of a type in the form of a newer one of the same lake."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+    from pyspark.sql import types as t  # noqa: PLC0415
+
+    if nullable(old) == nullable(new):
+        return column
+    if isinstance(old, t.StructType) and isinstance(new, t.StructType):
+        fields = [_field(column, old, it).alias(it.name) for it in new.fields]
+        return f.when(column.isNotNull(), f.struct(*fields))
+    if isinstance(old, t.ArrayType) and isinstance(new, t.ArrayType):
+        return f.transform(column, lambda it: converted(it, old.elementType, new.elementType))
+    if isinstance(old, t.MapType) and isinstance(new, t.MapType):
+        return f.transform_values(column, lambda _, it: converted(it, old.valueType, new.valueType))
+    return column.cast(new)
+
+
+# --- inside --------------------------------------------------------------------------------------
+
+
+def _field(column: Column, old: StructType, wanted: Any) -> Column:
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    if wanted.name not in old.names:
+        return f.lit(None).cast(wanted.dataType)
+    return converted(column.getField(wanted.name), old[wanted.name].dataType, wanted.dataType)
+
+
+def _common(path: str, old: Any, new: Any, *, widen: bool) -> Any:
+    from pyspark.sql import types as t  # noqa: PLC0415
+
+    if old == new:
+        return old
+    again = functools.partial(_common, widen=widen)
+    if isinstance(old, t.StructType) and isinstance(new, t.StructType):
+        return t.StructType(_fields(path, old, new, again))
+    if isinstance(old, t.ArrayType) and isinstance(new, t.ArrayType):
+        return t.ArrayType(again(f"{path}[]", old.elementType, new.elementType))
+    if isinstance(old, t.MapType) and isinstance(new, t.MapType) and old.keyType == new.keyType:
+        return t.MapType(old.keyType, again(f"{path}{{}}", old.valueType, new.valueType))
+    wider = _wider(old.simpleString(), new.simpleString())
+    if wider is None or not (widen or wider == old.simpleString()):
+        raise UsageError(
+            f"{path} is {old.simpleString()[:300]} in the lake, and {new.simpleString()[:300]} in"
+            " the new schema: "
+            + ("a lake of Delta keeps its types" if wider else "no type holds both")
+            + "; such a schema of bodies needs a lake of its own"
+        )
+    return next(it for it in (old, new, t.DoubleType()) if it.simpleString() == wider)
+
+
+def _fields(path: str, old: StructType, new: StructType, again: Any) -> list[Any]:
+    from pyspark.sql import types as t  # noqa: PLC0415
+
+    found: list[Any] = []
+    by_lower = {it.lower(): it for it in old.names}
+    for it in old.fields:
+        below = f"{path}.{it.name}" if path else it.name
+        held = new[it.name].dataType if it.name in new.names else it.dataType
+        found.append(t.StructField(it.name, again(below, it.dataType, held)))
+    for it in new.fields:
+        if it.name in old.names:
+            continue
+        if (same := by_lower.get(it.name.lower())) is not None:
+            raise UsageError(
+                f"{path}.{it.name}: the lake has {same}, and Spark tells no names apart by case"
+            )
+        by_lower[it.name.lower()] = it.name
+        found.append(it)
+    return found
+
+
+def _wider(old: str, new: str) -> str | None:
+    """Return the number type that holds both, a whole number or a double; None when none does."""
+    known = (*_INTEGERS, *_FLOATS)
+    if old not in known or new not in known:
+        return None
+    if old in _INTEGERS and new in _INTEGERS:
+        return max(old, new, key=_INTEGERS.index)
+    return old if old == new else "double"

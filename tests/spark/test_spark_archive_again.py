@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -10,16 +11,20 @@ import pytest
 from pyspark.errors import PySparkException
 
 from lake_harness import World
+from pyspark_roquet import whole_topic
+from roquet import sync
+from roquet.base.errors import UsageError
+from roquet.client import Message, MessageQueue
 from roquet.spark.jobs import archive, replay
 from roquet.spark.jobs.storage.files import LakeError
+from roquet.testing.pair import wait_until
+from spark_harness import Running
 from spark_world import World as Two
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import Row, SparkSession
-
-    from spark_harness import Running
 
 pytest_plugins = ["spark_harness"]
 pytestmark = pytest.mark.spark
@@ -75,6 +80,71 @@ def test_archive_of_a_topic_made_anew_stops_and_changes_nothing(
     new = tmp_path / "new"
     report = world.archive(out=str(new))
     assert report.lines[0].startswith("60 messages archived")
+
+
+def test_whole_topic_has_archived_and_live_messages_once(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    world = World(spark, running, tmp_path)
+    given = {"nameServers": running.name_servers, "subscribe": world.topic}
+
+    def offsets(**how: str) -> list[tuple[int, int]]:
+        rows = whole_topic(spark, str(world.out), given, **how)
+        assert rows.columns == world.lake.read().columns
+        found = rows.selectExpr("queueId", "queueOffset", "body", "day = to_date(storeTimestamp)")
+        taken = found.collect()
+        assert all(bytes(row.body) == b'{"n": %d}' % row.queueOffset and row[3] for row in taken)
+        return sorted((row.queueId, row.queueOffset) for row in taken)
+
+    world.send(10)
+    world.archive()
+    assert offsets() == sorted(itertools.product(range(2), range(10)))
+    world.send(5)
+    assert offsets() == sorted(itertools.product(range(2), range(15)))
+    world.archive()
+    world.send(5)
+    world.look_after(compact="true")
+    everything = sorted(itertools.product(range(2), range(20)))
+    assert offsets() == everything
+    live = whole_topic(spark, str(world.out), given).where("part is null")
+    assert live.count() == 10
+    for name in ("tags", "startingOffsets"):
+        with pytest.raises(UsageError, match="the lake decides"):
+            whole_topic(spark, str(world.out), {**given, name: "a"})
+    with pytest.raises(UsageError, match="no parsed bodies"):
+        whole_topic(spark, str(world.out), given, body="json", schema="n int")
+    running.delete_topic(world.topic)
+    running.create_topic(world.topic, 2)
+    with pytest.raises(LakeError, match="its end moved back"):
+        whole_topic(spark, str(world.out), given)
+
+
+def test_whole_topic_names_messages_that_are_neither_archived_nor_live(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    quick = {"fileReservedTime": "0", "mappedFileSizeCommitLog": "1048576"}
+    running = Running(tmp_path / "cluster", **quick)
+    running.start()
+    try:
+        world = World(spark, running, tmp_path)
+        world.send(2)
+        world.archive()
+        large = [Message(world.topic, b"x" * 300_000) for _ in range(10)]
+        for message in large:
+            running.send(world.topic, [message], 0)
+        with sync.connect(running.name_servers) as mq:
+            mq.admin().brokers.delete_expired("broker-a")
+
+            def gone() -> bool:
+                found = mq.admin().topics.offsets(world.topic)
+                return found[MessageQueue(world.topic, "broker-a", 0)].min_offset > 2
+
+            wait_until("the first file of the log is gone", gone, 60)
+        given = {"nameServers": running.name_servers, "subscribe": world.topic}
+        with pytest.raises(PySparkException, match=r"messages of .*\[2, 12\) are lost"):
+            whole_topic(spark, str(world.out), given).count()
+    finally:
+        running.stop()
 
 
 def test_replay_of_two_brokers_keeps_broker_and_queue(spark: SparkSession, tmp_path: Path) -> None:

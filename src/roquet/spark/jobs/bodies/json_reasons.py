@@ -35,7 +35,7 @@ def why(body: bytes | None, schema: DataType) -> str:
         return f"no JSON: {error}" if body else "empty"
     if not isinstance(found, dict):
         return f"no JSON object: {_shown(found)}"
-    return _differs("$", found, schema) or UNKNOWN
+    return _differs("$", cast("object", found), schema) or UNKNOWN
 
 
 def _differs(path: str, found: object, schema: Any) -> str | None:
@@ -44,6 +44,7 @@ def _differs(path: str, found: object, schema: Any) -> str | None:
 
     if found is None:
         return None
+    value = found
     items: list[tuple[str, object, Any]] | None = None
     if isinstance(schema, t.StructType) and isinstance(found, dict):
         held = cast("dict[str, object]", found)
@@ -59,8 +60,8 @@ def _differs(path: str, found: object, schema: Any) -> str | None:
         return next((it for it in lines if it is not None), None)
     return (
         None
-        if _holds(found, schema)
-        else f"{path} is no {schema.simpleString()[:SHOWN]}: {_shown(found)}"
+        if _holds(value, schema)
+        else f"{path} is no {schema.simpleString()[:SHOWN]}: {_shown(value)}"
     )
 
 

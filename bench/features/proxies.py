@@ -30,6 +30,8 @@ from typing import TYPE_CHECKING, Self
 
 from bench import weights
 from bench.run import HERE, LOADGEN, commit
+from roquet.model.group import SubscriptionGroupConfig
+from roquet.protocol.bodies.groups import encode_group
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.admin import CreateTopicRequest
@@ -41,16 +43,18 @@ if TYPE_CHECKING:
 
 KINDS = ("roquet", "java")
 TOPIC = "BenchProxies"
+GROUP = "loadgen"
 BROKER = "bench-proxies"
 START_LIMIT_S = 180.0
 IDLE_S = 3.0
 STREAMS = 5000
 PROXY_MAIN = "org.apache.rocketmq.proxy.ProxyStartup"
 SEND = ("send", "--wire", "grpc")
+RECEIVE = "receive 32 and ack"
 LOADS: dict[str, tuple[str, ...]] = {
     "send 16x1": (*SEND, "--conns", "16"),
     "send 4x32": (*SEND, "--conns", "4", "--depth", "32"),
-    "receive 32 and ack": ("receive", "--wire", "grpc", "--conns", "4", "--broker", BROKER),
+    RECEIVE: ("receive", "--wire", "grpc", "--conns", "4", "--broker", BROKER),
 }
 REMOTING = {"remoting send 16x1": ("send", "--conns", "16", "--bname", BROKER)}
 
@@ -111,6 +115,9 @@ def run(mode: str, options: argparse.Namespace) -> dict[str, object]:
             idle = weights.memory_mib(make.pid)
             lines[f"{make.kind} idle"] = {"start_s": make.start_s, **idle}
             print(f"{mode} {make.kind}: start {make.start_s:.2f} s, idle {idle}", flush=True)
+        for make in makes:
+            # A new group begins behind the last message: it is known before there is one.
+            loaded(make, LOADS[RECEIVE], 1)
         for name, load in loads.items():
             for make in makes:
                 loaded(make, load, options.warm_up)
@@ -198,7 +205,7 @@ def started(kind: str, mode: str, folder: Path) -> Iterator[Make]:
         roquet = [sys.executable, "-m", "roquet"]
         if mode == "cluster":
             all_of_it.start(*roquet, "broker", "-c", str(config), port=broker)
-            make_topic(broker)
+            prepare(broker)
             ours = [*roquet, "proxy", *flags, "--grpc-port", str(grpc)]
         else:
             ours = [*roquet, "broker", "-c", str(config), "--proxy", "--grpc-port", str(grpc)]
@@ -208,7 +215,7 @@ def started(kind: str, mode: str, folder: Path) -> Iterator[Make]:
         all_of_it.start(*(ours if kind == "roquet" else theirs), port=grpc)
         start_s = time.monotonic() - began
         if mode == "local":
-            make_topic(broker)
+            prepare(broker)
         yield Make(kind, folder, all_of_it.processes, grpc, remoting, start_s)
 
 
@@ -241,8 +248,11 @@ def roquet_or_java(kind: str, role: str, folder: Path) -> list[str]:
     return java_of("org.apache.rocketmq.namesrv.NamesrvStartup", "-Xmx256m", *arguments)
 
 
-def make_topic(port: int) -> None:
-    """Make the topic; tries until the broker is ready."""
+def prepare(port: int) -> None:
+    """Make the topic and the group, which Java's proxy wants before it takes a consumer's settings.
+
+    Tries until the broker is ready.
+    """
     header = CreateTopicRequest(
         topic=TOPIC,
         default_topic="TBW102",
@@ -253,14 +263,20 @@ def make_topic(port: int) -> None:
         topic_sys_flag=0,
         order=False,
     )
-    command = Command(RequestCode.UPDATE_AND_CREATE_TOPIC, ext=header.encode())
+    group = encode_group(SubscriptionGroupConfig(name=GROUP))
+    asked(port, Command(RequestCode.UPDATE_AND_CREATE_TOPIC, ext=header.encode()))
+    asked(port, Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=group))
+
+
+def asked(port: int, command: Command) -> None:
+    """Ask a broker until it says yes."""
     end = time.monotonic() + START_LIMIT_S
     while True:
         with contextlib.suppress(OSError), BlockingConnection(f"127.0.0.1:{port}") as connection:
             if connection.call(command, timeout=10).code == 0:
                 return
         if time.monotonic() > end:
-            raise TimeoutError("the broker made no topic")
+            raise TimeoutError(f"the broker did not answer {command.code} with a success")
         time.sleep(0.2)
 
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, Bytes, BytesMut};
 use h2::client::{ResponseFuture, SendRequest};
 use h2::SendStream;
-use http::Request;
+use http::{HeaderMap, Request};
 use tokio::net::TcpStream;
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
@@ -21,7 +21,7 @@ use crate::options::Options;
 const SERVICE: &str = "apache.rocketmq.v2.MessagingService";
 const OK: u64 = 20_000;
 /// There is no message for a receive.
-const NOTHING: u64 = 40_404;
+const NOTHING: u64 = 40_401;
 const SIMPLE_CONSUMER: u64 = 3;
 const WINDOW: u32 = 8 << 20;
 const PREFIX: usize = 5;
@@ -224,14 +224,25 @@ impl Client {
         let (response, mut stream) = self.begin("Telemetry").await?;
         stream.send_data(command.framed(), false).map_err(io::Error::other)?;
         let first = async {
-            let mut body = response.await.map_err(io::Error::other)?.into_body();
-            let chunk = body.data().await;
-            chunk.ok_or_else(|| io::Error::other("no settings"))?.map_err(io::Error::other)?;
+            let response = response.await.map_err(io::Error::other)?;
+            let head = response.headers().clone();
+            let mut body = response.into_body();
+            let Some(chunk) = body.data().await else {
+                let trailers = body.trailers().await.map_err(io::Error::other)?;
+                return Err(io::Error::other(format!("no settings: {}", ended(&trailers.unwrap_or(head)))));
+            };
+            chunk.map_err(io::Error::other)?;
             Ok::<_, io::Error>(body)
         };
         let body = timeout(CALL, first).await.map_err(io::Error::other)??;
         Ok((stream, body))
     }
+}
+
+/// How a call ended, by its trailers.
+fn ended(trailers: &HeaderMap) -> String {
+    let text = |name| trailers.get(name).map_or("", |value| value.to_str().unwrap_or_default());
+    format!("status {} {}", text("grpc-status"), text("grpc-message"))
 }
 
 /// Cuts what a stream has brought into messages.

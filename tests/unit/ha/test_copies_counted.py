@@ -77,13 +77,16 @@ async def send_batch(world: PairWorld, to: Broker, wait: str = "true") -> Comman
     return await world.client.call(to.identity.address, command, 20.0)
 
 
-@pytest.mark.parametrize("fast", ["true", "false"])
-def test_batch_is_acknowledged_once_a_slave_has_it(tmp_path: Path, fast: str) -> None:
+@pytest.mark.parametrize(("fast", "threads"), [("true", "0"), ("true", "1"), ("false", "1")])
+def test_batch_is_acknowledged_once_a_slave_has_it(tmp_path: Path, fast: str, threads: str) -> None:
     async def run() -> None:
         async with (
             pair_world(tmp_path) as world,
             world.master(
-                brokerRole="SYNC_MASTER", slaveTimeout="60000", fastPathEnable=fast
+                brokerRole="SYNC_MASTER",
+                slaveTimeout="60000",
+                fastPathEnable=fast,
+                ioThreads=threads,
             ) as master,
         ):
             alone = await send_batch(world, master)

@@ -10,7 +10,7 @@
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::connection::Handle;
@@ -128,6 +128,8 @@ pub(super) struct Lane {
     connections: AtomicUsize,
     holds: AtomicBool,
     parks: AtomicBool,
+    /// How far slaves have copied the log.
+    copied: AtomicU64,
 }
 
 impl Lane {
@@ -141,6 +143,7 @@ impl Lane {
             connections: AtomicUsize::new(0),
             holds: AtomicBool::new(false),
             parks: AtomicBool::new(false),
+            copied: AtomicU64::new(0),
         })
     }
 
@@ -160,6 +163,14 @@ impl Lane {
 
     pub(super) fn flushed(&self) {
         self.tell(|inbox| inbox.flushed = true);
+    }
+
+    /// Notes how far slaves have copied the log, and wakes the thread if a send of it waits.
+    pub(super) fn replicated(&self, offset: u64) {
+        self.copied.fetch_max(offset, Ordering::SeqCst);
+        if self.parks() {
+            self.order(Order::Replicated(offset));
+        }
     }
 
     fn tell(&self, change: impl FnOnce(&mut Inbox)) {
@@ -248,6 +259,11 @@ impl Lane {
         drop(outbox);
         self.told.notify();
         full
+    }
+
+    /// How far slaves have copied the log.
+    pub(super) fn copied(&self) -> u64 {
+        self.copied.load(Ordering::SeqCst)
     }
 
     /// Notes whether pulls are held and sends wait; true for what has begun.

@@ -171,14 +171,15 @@ impl Net {
 
     /// Tells all threads how far slaves have copied the log.
     pub fn replicated(&self, offset: u64) {
-        for lane in self.lanes.iter().filter(|lane| lane.parks()) {
-            lane.order(Order::Replicated(offset));
+        for lane in &self.lanes {
+            lane.replicated(offset);
         }
     }
 
     /// Tells all threads that no slave can prove a copy up to an offset.
     pub fn lapse(&self, offset: u64) {
-        for lane in self.lanes.iter().filter(|lane| lane.parks()) {
+        // Also those that have a send in hand and have not noted yet that it waits.
+        for lane in &self.lanes {
             lane.order(Order::Lapse(offset));
         }
     }

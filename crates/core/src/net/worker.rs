@@ -371,8 +371,9 @@ impl Worker {
         self.settle(key);
         if flush {
             self.flush_store();
-        } else if parks {
-            self.release_flushed();
+        }
+        if parks {
+            self.release();
         }
     }
 

@@ -28,6 +28,15 @@ impl Worker {
         }
     }
 
+    /// Looks at what sends wait for that have just begun to: nobody told of it before.
+    pub(super) fn release(&mut self) {
+        self.release_flushed();
+        let copied = self.lane.copied();
+        if copied > 0 {
+            self.answer_late(|core, now_ms| core.replicated(copied, now_ms));
+        }
+    }
+
     pub(super) fn answer_late(&mut self, work: impl FnOnce(&mut Ingest, i64) -> Vec<Outbound>) {
         let Some(fast) = &self.fast else { return };
         let mut core = hold(&fast.ingest);

@@ -84,7 +84,7 @@ impl Worker {
             }
         }
         if parks {
-            self.release_flushed();
+            self.release();
         }
     }
 }

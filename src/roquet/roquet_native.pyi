@@ -625,9 +625,14 @@ class NetThreads:
             int,
             int,
             str,
+            int,
+            bytes,
         ]
     ]:
-        """Take news: (what, connection, frames, time, wait, size, why it is closed).
+        """Take news: (what, connection, frames, time, wait, size, why it is closed, count, raw).
+
+        Frames that are about popped messages, and left to the loop for that, are `count` frames in
+        `raw`, as they were read.
 
         The time is when frames were read, in Unix milliseconds; the wait is for how many they had
         lain in the kernel by then, if their connection was not read meanwhile; `took` is to be told

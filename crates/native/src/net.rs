@@ -8,7 +8,9 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use pyo3::prelude::{pyclass, pymethods, Bound, PyResult, Python};
-use pyo3::types::{PyList, PyListMethods};
+use pyo3::types::{PyBytes, PyList, PyListMethods};
+use roquet_core::ingest::pop::Popping;
+use roquet_core::ingest::Shared;
 use roquet_core::net::{Handle, Limits, Net, News, OwnFrame, Strangers};
 
 use crate::buffer::Lent;
@@ -17,7 +19,7 @@ use crate::ingest::Ingest;
 use crate::tls::RemotingTls;
 
 /// (what, connection, frames, when they were read, how long they had waited, what they take, why it
-/// is closed).
+/// is closed, how many frames, the frames as they were read instead of taken apart).
 type NewsTuple<'py> = (
     &'static str,
     u64,
@@ -26,12 +28,16 @@ type NewsTuple<'py> = (
     i64,
     usize,
     String,
+    usize,
+    Bound<'py, PyBytes>,
 );
 
 /// Threads that serve connections.
 #[pyclass(frozen, module = "roquet.roquet_native")]
 pub(crate) struct NetThreads {
     net: Net,
+    /// What the threads go by.
+    shared: Option<Arc<Shared>>,
 }
 
 /// A connection that a thread serves.
@@ -69,9 +75,13 @@ impl NetThreads {
             high_water,
             bounds,
         );
+        let shared = ingest
+            .as_ref()
+            .map(|ingest| Arc::clone(&ingest.get().shared));
         let fast = ingest.map_or_else(Vec::new, |ingest| ingest.get().fast());
         Ok(Self {
             net: Net::start(threads, &fast, limits)?,
+            shared,
         })
     }
 
@@ -102,7 +112,13 @@ impl NetThreads {
     /// Take news of a thread.
     fn take<'py>(&self, py: Python<'py>, thread: usize) -> PyResult<Vec<NewsTuple<'py>>> {
         let news = self.net.take(thread);
-        news.into_iter().map(|one| tuple(py, one)).collect()
+        let popping = self
+            .shared
+            .as_ref()
+            .and_then(|it| it.read().state.pop.clone());
+        news.into_iter()
+            .map(|one| tuple(py, one, popping.as_ref()))
+            .collect()
     }
 
     /// Go by the loop's clock, which says this now, in Unix milliseconds.
@@ -189,8 +205,9 @@ impl NetConnection {
     }
 }
 
-fn tuple(py: Python<'_>, news: News) -> PyResult<NewsTuple<'_>> {
+fn tuple<'py>(py: Python<'py>, news: News, popping: Option<&Popping>) -> PyResult<NewsTuple<'py>> {
     let list = PyList::empty(py);
+    let none = PyBytes::new(py, &[]);
     Ok(match news {
         News::Frames {
             key,
@@ -200,20 +217,33 @@ fn tuple(py: Python<'_>, news: News) -> PyResult<NewsTuple<'_>> {
             frames,
             broken,
         } => {
-            for frame in &frames {
-                push(py, &list, frame)?;
+            let mut raw = Vec::new();
+            if broken.is_none() && popping.is_some_and(|it| are_popped(it, &frames)) {
+                frames.iter().for_each(|frame| frame.write_to(&mut raw));
+            } else {
+                for frame in &frames {
+                    push(py, &list, frame)?;
+                }
             }
-            let why = broken.unwrap_or_default();
-            ("frames", key, list, at_ms, waited_ms, size, why)
+            let (why, count) = (broken.unwrap_or_default(), frames.len());
+            let raw = PyBytes::new(py, &raw);
+            ("frames", key, list, at_ms, waited_ms, size, why, count, raw)
         }
         News::Left(key, frame) => {
             push(py, &list, &frame)?;
-            ("left", key, list, 0, 0, 0, String::new())
+            ("left", key, list, 0, 0, 0, String::new(), 1, none)
         }
-        News::Agreed(key) => ("agreed", key, list, 0, 0, 0, String::new()),
-        News::Drained(key) => ("drained", key, list, 0, 0, 0, String::new()),
-        News::Closed(key, why) => ("closed", key, list, 0, 0, 0, why),
+        News::Agreed(key) => ("agreed", key, list, 0, 0, 0, String::new(), 0, none),
+        News::Drained(key) => ("drained", key, list, 0, 0, 0, String::new(), 0, none),
+        News::Closed(key, why) => ("closed", key, list, 0, 0, 0, why, 0, none),
     })
+}
+
+/// Whether all frames are about popped messages and left to the loop for that alone.
+fn are_popped(popping: &Popping, frames: &[OwnFrame]) -> bool {
+    let code = |own: &OwnFrame| own.frame().decode_header().map(|header| header.code);
+    let is_for_loop = |own| code(own).is_ok_and(|code| popping.is_for_processors(code));
+    !frames.is_empty() && frames.iter().all(is_for_loop)
 }
 
 fn push<'py>(py: Python<'py>, list: &Bound<'py, PyList>, own: &OwnFrame) -> PyResult<()> {

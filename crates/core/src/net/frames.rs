@@ -2,7 +2,7 @@
 
 use crate::codec::command::{Encoding, Header};
 use crate::codec::error::CodecError;
-use crate::codec::frame::{self, Frame};
+use crate::codec::frame::{self, Frame, PREFIX_SIZE};
 
 /// What a frame takes apart from its bytes: as an object of Python, with its fields, about this.
 const OBJECT_SIZE: usize = 512;
@@ -38,6 +38,20 @@ impl OwnFrame {
             body,
             size: self.size,
         }
+    }
+
+    /// Appends it as it was read.
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&[0; PREFIX_SIZE]);
+        let (header, body) = self
+            .bytes
+            .split_at_checked(self.header_size)
+            .unwrap_or_default();
+        out.extend_from_slice(header);
+        let closed = frame::close_header(self.encoding, start, body.len(), out);
+        debug_assert!(closed.is_ok(), "it was read with these lengths");
+        out.extend_from_slice(body);
     }
 
     /// Bytes that it takes, here and as an object of Python.

@@ -48,7 +48,7 @@ type SubscriptionTuple<'py> = (String, i64, Option<Vec<i64>>, Option<Bound<'py, 
 #[pyclass(frozen, module = "roquet.roquet_native")]
 pub(crate) struct Ingest {
     /// What all of them go by.
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// That of the loop.
     core: Mutex<CoreIngest>,
     /// Those of the threads of connections, one each.

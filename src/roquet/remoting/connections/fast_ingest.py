@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.protocol.command import Command
     from roquet.remoting.codec import NativeFrame
+    from roquet.remoting.connections.native import NativePort
 
     _Merges = list[tuple[tuple[str, str, int, int, int], list[int], list[int], bytes, bool]]
     _Pops = list[tuple[int, str, str, int, int, int, int, int, str, bytes]]
@@ -230,6 +231,12 @@ class FastPath:
         """Return the ingest of one port, which serves pulls or does not."""
         return PortIngest(self, pulls=pulls)
 
+    def on_threads(self, *, pulls: bool) -> NativePort | None:
+        """Return what a port gives its connections to; None: the loop keeps them."""
+        if not self.connections.threads:
+            return None
+        return self.connections.port(pulls=pulls, popped=PortIngest(self, pulls=pulls))
+
     def admit(self, *, anything: bool) -> None:
         """Admit what the rows say, or leave every request to the processors."""
         self._owner.admit(anything=anything)
@@ -302,7 +309,7 @@ class FastPath:
         False: the processors have to.
         """
         native = self._native
-        if native is None or self.connections.threads:
+        if native is None:
             return False
         self._before(native, self.now_ms())
         answer = self._pop(key, pop, native)
@@ -467,14 +474,18 @@ class PortIngest:
 
     def open(self, key: int, address: str) -> None:
         """Know a new connection; one from an odd address gets no sends answered here."""
+        self.enter(key, address)
+        self._path.on_loop += 1
+        if self._path.on_loop == 1:
+            self._path.begins()
+
+    def enter(self, key: int, address: str) -> None:
+        """Know a connection that a thread serves: what it leaves to the loop is fed here."""
         try:
             host = host_bytes(address)
         except ValueError:
             host = b""
         self._path.native.open(key, host, self._pulls)
-        self._path.on_loop += 1
-        if self._path.on_loop == 1:
-            self._path.begins()
 
     def standing(self, key: int) -> Standing:
         """Return what is known of whoever sent the bytes that are kept for a connection."""
@@ -492,5 +503,9 @@ class PortIngest:
     def close(self, key: int) -> None:
         """Drop what is kept for a connection."""
         self._path.on_loop -= 1
+        self.leave(key)
+
+    def leave(self, key: int) -> None:
+        """Do that for a connection that a thread serves."""
         if self._path.is_open:
             self._path.native.close(key)

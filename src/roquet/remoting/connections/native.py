@@ -10,17 +10,18 @@ from __future__ import annotations
 import asyncio
 import ssl
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from roquet import _native
 from roquet.base.errors import UsageError
 from roquet.base.overriding import override
 from roquet.protocol.hosts import host_bytes
-from roquet.remoting.codec import command_of
+from roquet.remoting.codec import command_of, decode
 from roquet.remoting.connections.connection import Connection, Stop
 from roquet.remoting.connections.ingest import FeedResult
 from roquet.remoting.connections.limits import MIB, Standing, stranger_bounds
 from roquet.remoting.connections.tls_socket import HandshakeError
+from roquet.remoting.native_transport import NativeTransport
 from roquet.remoting.tls import HANDSHAKE_S
 
 if TYPE_CHECKING:
@@ -35,81 +36,6 @@ if TYPE_CHECKING:
     from roquet.remoting.connections.waits import KernelWaits
 
 HOST_SIZES = (8, 20)
-
-
-class NativeTransport(asyncio.Transport):
-    """Writes to a connection that a thread serves, and stops its reading."""
-
-    def __init__(self, net: NetConnection, connection: NativeConnection) -> None:
-        """Be open and read."""
-        super().__init__()
-        self._net = net
-        self._connection: NativeConnection | None = connection
-        self._closing = False
-        self._reading = True
-        self._stuck = False
-
-    @override
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing: the limits are those of the threads."""
-
-    @override
-    def get_write_buffer_size(self) -> int:
-        """Bytes that are not in the socket's buffer yet, wherever they are."""
-        return self._net.unsent()
-
-    @override
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Have whole frames written."""
-        if self._net.write(data) and not self._stuck and self._connection is not None:
-            self._stuck = True
-            self._connection.pause_writing()
-
-    @override
-    def is_closing(self) -> bool:
-        """Whether it is closed or is being closed."""
-        return self._closing
-
-    @override
-    def close(self) -> None:
-        """Close when everything is written."""
-        self._closing = True
-        self._net.close()
-
-    @override
-    def abort(self) -> None:
-        """Close now."""
-        self._closing = True
-        self._net.abort()
-
-    @override
-    def is_reading(self) -> bool:
-        """Whether it is read, as far as the loop is concerned."""
-        return self._reading
-
-    @override
-    def pause_reading(self) -> None:
-        """Read no further."""
-        if self._reading:
-            self._reading = False
-            self._net.pause(paused=True)
-
-    @override
-    def resume_reading(self) -> None:
-        """Go on."""
-        if not self._reading:
-            self._reading = True
-            self._net.pause(paused=False)
-
-    def drained(self) -> None:
-        """Hear that the peer takes what is written again."""
-        if self._stuck and self._connection is not None:
-            self._stuck = False
-            self._connection.resume_writing()
-
-    def lost(self) -> None:
-        """Let go of the connection: a cycle would keep the descriptors until it is collected."""
-        self._connection = None
 
 
 class NativeConnection(Connection):
@@ -147,21 +73,36 @@ class NativeConnection(Connection):
         self._pump()
         self._took()
 
-    def take_frames(self, commands: list[Command], times: tuple[int, int], broken: str) -> None:
-        """Take what one read brought for the processors.
+    @property
+    def is_free(self) -> bool:
+        """Whether the loop has nothing of it to do."""
+        return not self.in_hand and not self._pending and not self.transport.is_closing()
+
+    def take_frames(self, fed: FeedResult, times: tuple[int, int], count: int) -> None:
+        """Take what came of one read that left `count` frames to the loop.
 
         The times are when it was read, and for how long it had waited then, in milliseconds.
         """
-        self.given += len(commands)
+        self.given += count
         if self.transport.is_closing():
             return
         self.last_ms = self.received_ms = times[0]
         if times[1] and self._waits is not None and self._waits.matter(self._now_ms()):
             self.received_ms -= self._waits.count(times[1])
-        self._take_all(FeedResult(b"", commands, broken=broken))
+        self._take_all(fed)
         self._took()
         if not self.in_hand and not self._pending:
             self.finish()
+
+    def decide(self, raw: bytes) -> FeedResult:
+        """Have frames about popped messages decided in the core, as if the loop had read them.
+
+        Not behind requests of its own that are in hand, which they might depend on.
+        """
+        if not self.is_free:
+            return FeedResult(b"", decode(raw)[0])
+        fed = self._feed(self.key, memoryview(raw), self._now_ms())
+        return FeedResult(fed, []) if isinstance(fed, bytes) else fed
 
     def begins_with(self, size: int) -> None:
         """Hear what the frames take that come now."""
@@ -255,9 +196,9 @@ class NativeConnections:
         for connection in tuple(self._connections.values()):
             self._lost(connection)
 
-    def port(self, *, pulls: bool) -> NativePort:
+    def port(self, *, pulls: bool, popped: OnLoop | None = None) -> NativePort:
         """Return what one port gives its connections to."""
-        return NativePort(self, pulls=pulls)
+        return NativePort(self, popped, pulls=pulls)
 
     def fail(self, remark: str) -> None:
         """Refuse all sends that wait for a flush."""
@@ -338,14 +279,17 @@ class NativeConnections:
         news = net.take(thread)
         # A processor may ask for figures: let them be right.
         self.settle()
-        for what, key, frames, at_ms, waited_ms, size, why in news:
+        for what, key, frames, at_ms, waited_ms, size, why, count, raw in news:
             connection = self._connections.get(key)
             if connection is None:
                 continue
             if what == "frames":
                 connection.begins_with(size)
-                commands = [command_of(frame) for frame in frames]
-                connection.take_frames(commands, (at_ms, waited_ms), why)
+                if raw:
+                    fed = connection.decide(raw)
+                else:
+                    fed = FeedResult(b"", [command_of(frame) for frame in frames], broken=why)
+                connection.take_frames(fed, (at_ms, waited_ms), count)
             elif what == "left":
                 self.resume(key, command_of(frames[0]))
             elif what == "agreed":
@@ -373,12 +317,37 @@ class NativeConnections:
         connection.transport.lost()
 
 
+class OnLoop(Protocol):
+    """An ingest of the loop that decides what threads leave to it."""
+
+    def enter(self, key: int, address: str) -> None:
+        """Know a connection of another thread."""
+        ...
+
+    def feed(self, key: int, data: memoryview, now_ms: int) -> FeedResult | bytes:
+        """Take whole frames of it."""
+        ...
+
+    def idle(self, key: int) -> None:
+        """Hear that the processors have finished every command they got of it."""
+        ...
+
+    def leave(self, key: int) -> None:
+        """Forget it."""
+        ...
+
+
 class NativePort:
     """The threads as one port's connections see them (`remoting.ingest.Ingest`)."""
 
-    def __init__(self, connections: NativeConnections, *, pulls: bool) -> None:
-        """Serve a port with or without pulls."""
+    def __init__(
+        self, connections: NativeConnections, popped: OnLoop | None = None, *, pulls: bool
+    ) -> None:
+        """Serve a port with or without pulls; `popped` decides about popped messages."""
         self.connections = connections
+        self._popped = popped
+        self._entered: set[int] = set()
+        """Connections that `popped` knows."""
         self._pulls = pulls
 
     @property
@@ -422,8 +391,15 @@ class NativePort:
     def feed(
         self, key: int, data: memoryview, now_ms: int, fd: int | None = None
     ) -> FeedResult | bytes:
-        """Nothing is read by the loop."""
-        raise NotImplementedError
+        """Take whole frames that a thread has read and left to the loop."""
+        del fd
+        assert self._popped is not None, "threads leave them only where somebody decides"
+        if key not in self._entered:
+            connection = self.connections.find(key)
+            assert connection is not None, "it has not ended"
+            self._entered.add(key)
+            self._popped.enter(key, connection.address)
+        return self._popped.feed(key, data, now_ms)
 
     def resume(self, key: int) -> FeedResult:
         """Nothing is kept by the loop."""
@@ -435,6 +411,8 @@ class NativePort:
         connection = self.connections.find(key)
         if connection is not None:
             connection.finish()
+        if self._popped is not None and key in self._entered:
+            self._popped.idle(key)
 
     def held(self, key: int) -> int:
         """Bytes that the loop keeps of it: none."""
@@ -453,7 +431,10 @@ class NativePort:
             connection.net.prove()
 
     def close(self, key: int) -> None:
-        """Nothing: the thread has forgotten it."""
+        """Have it forgotten where the loop knows it; the thread has forgotten it."""
+        if self._popped is not None and key in self._entered:
+            self._entered.remove(key)
+            self._popped.leave(key)
 
 
 _NO_BUFFER = memoryview(bytearray(0))

@@ -50,6 +50,18 @@ pub struct Popping {
     pub unwaited: Unwaited,
 }
 
+impl Popping {
+    /// Whether a request may be one that only the thread of the processors decides, which knows how far
+    /// groups are and has checkpoints in memory: other threads leave all such to it.
+    pub fn is_for_processors(&self, code: i32) -> bool {
+        match code {
+            POP => self.pops,
+            ACK | BATCH_ACK => self.merges,
+            _ => false,
+        }
+    }
+}
+
 /// Which records wait for no flush and no slave, whatever sends do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unwaited {

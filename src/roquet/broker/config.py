@@ -6,6 +6,7 @@ import dataclasses
 import ipaddress
 import platform
 import socket
+import sys
 from pathlib import Path  # noqa: TC003  (the loader looks at the types)
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,8 @@ from roquet.store.tables.topics import TopicTableConfig
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+IO_THREADS = 1 if sys.platform == "linux" else 0
+"""Threads for connections, unless the settings say otherwise."""
 ROLES = ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
 
 
@@ -229,9 +232,9 @@ class ListenConfig:
     )
     io_threads: int = setting(
         "ioThreads",
-        0,
+        IO_THREADS,
         "Threads of compiled code that serve the connections and answer plain sends and pulls"
-        " beside Python; 0: Python's loop serves them. An experiment, on Linux.",
+        " beside Python, on Linux; 0: Python's loop serves them, as it does elsewhere.",
         low=0,
         high=64,
     )

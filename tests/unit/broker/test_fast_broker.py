@@ -200,7 +200,7 @@ def test_thousands_of_topics_that_change_at_once_are_admitted_bit_by_bit(
         # Nobody is answered by a rule of yesterday: the processors serve until all is written.
         sent = native.counters()["sends"]
         answer = await it.send("orders", properties="UNIQ_KEY\x01X\x02")
-        # Threads may answer by rows that are as they were; those that change are taken back at once.
+        # Threads may answer by rows that did not change; those that do are taken back at once.
         before = native.counters()["sends"]
         assert (answer.code, before - sent) in {(0, 0), (0, int(threads))}
         sent = before

@@ -97,14 +97,15 @@ def test_message_popped_while_the_clock_is_ahead_comes_again_in_time(
 
 
 @pytest.mark.parametrize("fast", ["true", "false"])
+@pytest.mark.parametrize("hours", LEADS)
 def test_invisible_time_asked_for_while_the_clock_is_ahead_is_as_long_as_asked(
-    tmp_path: Path, fast: str
+    tmp_path: Path, hours: int, fast: str
 ) -> None:
     async def tell(it: Cluster, clock: SetClock) -> None:
         await it.send(TOPIC, b"x")
         await dispatched(it)
         got = await pop(it, invisibleTime="60000")
-        clock.ahead_ms = 80 * HOUR_MS
+        clock.ahead_ms = hours * HOUR_MS
         begin_ms = clock.steady_ms()
         changed = invisible_command(got.handles[0], invisibleTime=str(INVISIBLE_MS))
         assert (await it.call(changed)).code == 0

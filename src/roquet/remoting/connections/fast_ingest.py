@@ -140,6 +140,10 @@ class IngestOwner(Protocol):
         ...
 
 
+STEP_MS = 500
+"""Between two reads without a look whether the clock was set."""
+
+
 class FastPath:
     """The native ingest of a broker, there from `open` to `close`."""
 
@@ -155,6 +159,8 @@ class FastPath:
         # Bound once: it is asked for every read.
         self._before = owner.before
         self.now_ms = clock.now_ms
+        self._read_ms = 0
+        self._is_ahead = False
         self._seed = seed
         self._write: Callable[[int, bytes], None] = nowhere
         self._resume: Callable[[int, Command], None] = nowhere
@@ -255,9 +261,19 @@ class FastPath:
         """Take what a connection received."""
         native = self._native
         assert native is not None, "the fast path is not open"
+        if self._is_ahead or now_ms - self._read_ms > STEP_MS:
+            now_ms = self._believed(now_ms)
+        else:
+            self._read_ms = now_ms
         self._before(native, now_ms)
         came = native.feed(key, data, now_ms, fd)
         return came if isinstance(came, bytes) else self._came(came, now_ms, key)
+
+    def _believed(self, wall_ms: int) -> int:
+        """Return the time to go by: connections read the wall clock, which may have been set."""
+        now_ms = self.now_ms()
+        self._read_ms, self._is_ahead = wall_ms, wall_ms - now_ms > STEP_MS
+        return now_ms
 
     def idle(self, key: int) -> None:
         """Admit a connection's frames again: the processors have finished all they got of it."""

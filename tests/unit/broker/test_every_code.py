@@ -1,4 +1,4 @@
-"""Every request code with an empty request, on one connection to a broker that runs."""
+"""Every request code with an empty or a wrong request, on one connection to a broker that runs."""
 
 from __future__ import annotations
 
@@ -26,9 +26,22 @@ if TYPE_CHECKING:
     from roquet.testing.cluster import Cluster
 
 
+NUMBERS = (
+    *("queueId", "offset", "queueOffset", "maxMsgNums", "maxMsgNum", "invisibleTime", "pollTime"),
+    *("bornTime", "bornTimestamp", "initMode", "popShareQueueNum", "sysFlag", "flag", "timestamp"),
+)
+WRONG = {
+    **dict.fromkeys(NUMBERS, "1e3"),
+    **dict.fromkeys(("topic", "consumerGroup", "group", "producerGroup"), "\x00/"),
+    **dict.fromkeys(("extraInfo", "recallHandle", "exp", "mode", "liteTopic", "clientId"), "\x02"),
+    **dict.fromkeys(("order", "suspend", "expType", "attemptId", "nobodyKnowsThis"), "-1"),
+}
+"""Fields of pops, acknowledgements, timers and light topics with values that they cannot have."""
+
+
 @pytest.mark.parametrize("encoding", [0, BINARY])
-@pytest.mark.parametrize("fields", [None, {}])
-def test_an_empty_request_of_any_code_is_answered(
+@pytest.mark.parametrize("fields", [None, {}, WRONG], ids=["none", "empty", "wrong"])
+def test_empty_or_wrong_request_of_any_code_is_answered(
     tmp_path: Path, encoding: int, fields: dict[str, str] | None
 ) -> None:
     async def tell(it: Cluster) -> None:

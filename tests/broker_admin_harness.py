@@ -195,6 +195,7 @@ async def administered(root: Path) -> AsyncIterator[Broker]:
                 store,
                 state=state,
                 delay_offsets=lambda: DelayOffsetBody(offsets={1: 5}),
+                deletions=deletions,
             ),
             callers,
             identity.name,

@@ -41,11 +41,13 @@ __all__ = [
     "feed_log",
     "first_panic",
     "follow_another_log",
+    "follow_deletion",
     "follow_log",
     "is_locked",
     "java_hashes",
     "lead_log",
     "log_bytes",
+    "log_deletions",
     "log_limit",
     "plant_panic",
     "project_records",
@@ -57,6 +59,7 @@ __all__ = [
     "share_arenas",
     "sink_key",
     "sum_records",
+    "take_renewed",
     "watch_panics",
 ]
 
@@ -911,6 +914,18 @@ def log_bytes(store: Store, start: int, size_max: int) -> bytes:
 
 def log_limit(store: Store) -> int:
     """Up to where slaves may copy the log now: whole records, durable ones with SYNC_FLUSH."""
+
+def log_deletions(store: Store) -> list[tuple[str, int]]:
+    """Return the topics that were deleted, each with the end of the log at that moment."""
+
+def follow_deletion(store: Store, topic: str, end: int) -> bool:
+    """Have records of a topic before `end` have no queue any more, as the master said.
+
+    False while the log does not durably reach so far. Raises StoreError.
+    """
+
+def take_renewed(store: Store) -> list[str]:
+    """Return the topics that began anew in what was copied since this was asked last."""
 
 def follow_another_log(store: Store) -> int:
     """Take copies of another broker's log only from now on; return where the log ends.

@@ -48,7 +48,10 @@ mod roquet_native {
         deleted_topics, rebuild_index_file, rebuild_piece, rebuild_queue_file, rebuild_span,
     };
     #[pymodule_export]
-    use crate::store::replica::{follow_another_log, lead_log, log_bytes, log_limit};
+    use crate::store::replica::{
+        follow_another_log, follow_deletion, lead_log, log_bytes, log_deletions, log_limit,
+        take_renewed,
+    };
     #[pymodule_export]
     use crate::store::replica_link::{feed_log, follow_log, LogLink, PairTls};
     #[pymodule_export]

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from roquet.base.errors import Unreachable
 from roquet.base.overriding import override
 from roquet.broker.app import build
-from roquet.broker.replication.slave_sync import OFFSETS_AT_ONCE, SlaveSync
+from roquet.broker.replication.slave_sync import OFFSETS_AT_ONCE, CopiedDeletions, SlaveSync
 from roquet.broker.state import BrokerState
 from roquet.model.data_version import DataVersion
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.request_mode import GroupRequestMode, RequestMode
 from roquet.model.topic import TopicConfig
 from roquet.protocol.bodies.assignments import RequestModeTable
+from roquet.protocol.bodies.deletions import DeletionsBody
 from roquet.protocol.bodies.groups import GroupTableBody
 from roquet.protocol.bodies.offsets import ConsumerOffsetBody, DelayOffsetBody
 from roquet.protocol.bodies.topics import TopicTableBody, decode_data_version
@@ -51,12 +52,16 @@ class Master:
         return Command(ResponseCode.SUCCESS, flag=1, body=body)
 
 
-def slave(folder: Path, master: Master) -> tuple[SlaveSync, Metadata]:
+def slave(
+    folder: Path, master: Master, deletions: CopiedDeletions | None = None
+) -> tuple[SlaveSync, Metadata]:
     config = broker_config(folder, brokerRole="SLAVE", brokerId="1")
     metadata = build(config).metadata
     clock = FakeClock()
     state = BrokerState(is_slave=True)
-    sync = SlaveSync(master, metadata, config.store.config_folder, state, clock)
+    sync = SlaveSync(
+        *(master, metadata, config.store.config_folder, state, clock), deletions=deletions
+    )
     sync.learn("master:1")
     return sync, metadata
 
@@ -230,3 +235,50 @@ def test_files_that_a_new_master_reads(tmp_path: Path) -> None:
     master.away = True
     asyncio.run(sync.tick())
     assert DelayOffsetBody.decode((config / "delayOffset.json").read_bytes()).offsets == {3: 17}
+
+
+def test_what_a_master_deleted_goes_before_its_offsets_are_followed(tmp_path: Path) -> None:
+    """A topic or group made again is read from its first message also after a fail-over."""
+
+    class WithDeletions(Master):
+        version, asked = "1", 0
+
+        @override
+        async def call(self, address: str, command: Command, timeout_s: float = 3.0) -> Command:
+            answer = await super().call(address, command, timeout_s)
+            if command.code == RequestCode.GET_ALL_CONSUMER_OFFSET:
+                answer.ext = {"deletions": self.version}
+                if command.ext == {"deletions": "true"}:
+                    self.asked += 1
+                    answer.body = DeletionsBody({"T": 7}, {"h": 7}, {"T": 70, "../up": 9}).encode()
+            return answer
+
+    followed: list[tuple[DeletionsBody, int | None]] = []
+
+    class Copies:
+        whole = False
+
+        async def follow(self, body: DeletionsBody) -> bool:
+            followed.append((body, metadata.offsets.committed("g", "T", 0)))
+            await metadata.offsets.remove_topic("T")
+            return self.whole
+
+        async def look_at_log(self) -> None:
+            pass
+
+    master, copies = WithDeletions(), Copies()
+    sync, metadata = slave(tmp_path, master, copies)
+    metadata.offsets.commit("g", "T", 0, 9)
+    metadata.offsets.commit("g", "T", 1, 9)
+    master.bodies[RequestCode.GET_ALL_CONSUMER_OFFSET] = offsets(q0=2)
+    asyncio.run(sync.tick())
+    assert followed == [(DeletionsBody({"T": 7}, {"h": 7}, {"T": 70, "../up": 9}), 9)]
+    assert metadata.offsets.queues("g", "T") == {0: 2}, "what the master says of the new topic"
+    copies.whole = True
+    asyncio.run(sync.tick())
+    assert master.asked == 2, "the log was not copied as far as the deletion"
+    asyncio.run(sync.tick())
+    assert master.asked == 2, "nothing was deleted since"
+    master.version = "2"
+    asyncio.run(sync.tick())
+    assert master.asked == 3

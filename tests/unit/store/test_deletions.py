@@ -68,3 +68,37 @@ def test_names_without_room_push_out_the_oldest(
     damaged = Deletions(JsonFile(tmp_path / "roquetDeletions.json"), clock)
     damaged.load()
     assert not damaged.covers("a", "g", 0)
+
+
+def test_later_deletions_of_another_broker_are_taken_over_in_the_order_of_their_times(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    file = JsonFile(tmp_path / "roquetDeletions.json")
+    known = Deletions(file, clock)
+    known.topic("own")
+    own_ms, before = clock.now_ms(), known.version
+    news = known.news({"own": own_ms, "early": own_ms - 5, "late": own_ms + 1}, {"g": own_ms})
+    assert news == ({"early": own_ms - 5, "late": own_ms + 1}, {"g": own_ms})
+    known.adopt(news)
+    assert known.version != before
+    assert known.news({"late": own_ms + 1}, {"g": own_ms}) == ({}, {})
+    asyncio.run(known.persist())
+    clock.be_busy(5)
+    again = Deletions(JsonFile(file.path), clock)
+    again.load()
+    assert list(known.export().topics) == ["early", "own", "late"]
+    assert again.export() == known.export()
+    assert again.covers("late", "x", own_ms + 1)
+    assert again.covers("x", "g", own_ms)
+
+
+def test_deletion_that_is_taken_back_leaves_what_was_known_before() -> None:
+    clock = FakeClock()
+    known = Deletions(None, clock)
+    known.topic("t")
+    first_ms = clock.now_ms()
+    clock.be_busy(5)
+    known.topic("t")()
+    known.topic("new")()
+    assert known.export().topics == {"t": first_ms}

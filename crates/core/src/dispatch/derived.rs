@@ -9,12 +9,17 @@ use crate::index::Index;
 use crate::java_hash;
 use crate::recovery::deleted::Deleted;
 use crate::store::error::StoreError;
+use crate::store::health::hold;
+use std::collections::BTreeSet;
 use std::io;
+use std::sync::Mutex;
 
 /// The topic whose queue units hold delivery times.
 const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 /// Delay of a level that has none, in milliseconds (spec: store §15).
 const UNKNOWN_DELAY: i64 = 1000;
+/// Topics that began anew, of which nobody has asked yet; more are not remembered.
+const RENEWED_MAX: usize = 100_000;
 /// The queues and the index of a store, as whoever reads records feeds them.
 pub struct Derived {
     /// The consume queues.
@@ -27,6 +32,8 @@ pub struct Derived {
     pub deleted: Deleted,
     /// Whether records get units in the light queues that they name.
     pub light_queues: bool,
+    /// Topics and light queues that were seen to begin anew, until somebody asks.
+    pub renewed: Mutex<BTreeSet<String>>,
 }
 
 impl Derived {
@@ -131,6 +138,10 @@ impl Derived {
             && last().is_some_and(|unit| unit.end() <= at)
         {
             self.queues.delete_topic(topic)?;
+            let mut renewed = hold(&self.renewed);
+            if renewed.len() < RENEWED_MAX {
+                renewed.insert(topic.to_owned());
+            }
         }
         Ok(())
     }

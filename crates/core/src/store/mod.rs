@@ -113,6 +113,8 @@ impl Store {
         let sinks = all_sinks(&derived, parts.sinks, own, checkpoint)?;
         let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&log), config.sync_flush, sinks));
         dispatcher.catch_up()?;
+        // What recovery reads was told before, or nobody has copied what is told of it.
+        hold(&derived.renewed).clear();
         let events = Arc::new(Events::new()?);
         log.limit_lights(config.tuned.lights_max);
         dispatcher.watch(Arc::clone(&events) as Arc<dyn Watcher>);

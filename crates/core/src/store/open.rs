@@ -14,7 +14,7 @@ use crate::store::env::Env;
 use crate::store::error::{ErrorKind, StoreError};
 use crate::store::health::Health;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Parts of a store that have another form than the settings say.
 #[derive(Default)]
@@ -92,6 +92,7 @@ pub(crate) fn open_derived(
         delays: config.delays.clone(),
         deleted,
         light_queues: config.light_queues,
+        renewed: Mutex::default(),
     })
 }
 

@@ -3,6 +3,7 @@
 use crate::commit_log::NextOffsets;
 use crate::disk::segment::Lease;
 use crate::store::error::{ErrorKind, StoreError};
+use crate::store::health::hold;
 use crate::store::Store;
 
 impl Store {
@@ -73,6 +74,40 @@ impl Store {
         };
         self.log.lead(places);
         Ok(self.log.written())
+    }
+
+    /// Notes that what lies before `end` belongs to a topic that the master has deleted, and removes
+    /// the queues of it. Queues with later records stay: the topic was made anew. False while the
+    /// copy does not durably reach so far: the note must hide nothing that is written there next.
+    pub fn follow_deletion(&self, topic: &str, end: u64) -> Result<bool, StoreError> {
+        self.usable()?;
+        let note = &self.derived.deleted;
+        if end == 0 || note.covers(topic, end - 1) {
+            return Ok(true);
+        }
+        if end > self.log.written() || self.flush()? < end {
+            return Ok(false);
+        }
+        self.alone(|| {
+            // When this fails nobody knows whether the note is there after a power cut.
+            self.note(note.add(topic, end))?;
+            Ok::<_, StoreError>(self.queues().delete_old(topic, end)?)
+        })?;
+        self.quick_checkpoint()?;
+        Ok(true)
+    }
+
+    /// The topics whose records have no queue any more, each up to an offset of the log.
+    pub fn deletions(&self) -> Vec<(String, u64)> {
+        self.derived.deleted.list()
+    }
+
+    /// The topics that began anew in what was copied since this was asked last: their master
+    /// deleted them.
+    pub fn take_renewed(&self) -> Vec<String> {
+        std::mem::take(&mut *hold(&self.derived.renewed))
+            .into_iter()
+            .collect()
     }
 
     fn dispatch_all(&self) -> Result<(), StoreError> {

@@ -287,8 +287,66 @@ fn a_topic_made_anew_begins_anew_on_the_copy() {
     slave.settle();
     assert_eq!(slave.read_all("T", 0), [b"new".to_vec()]);
     assert_eq!(slave.queues().max("T", 0), 1);
+    assert_eq!(slave.take_renewed(), ["T"]);
+    assert!(slave.take_renewed().is_empty(), "it is told once");
     slave.close().unwrap();
     master.close().unwrap();
+}
+
+#[test]
+fn a_deletion_of_the_master_takes_the_queues_of_the_copy_and_nothing_newer() {
+    let ours = Folder::new("replica-master");
+    let master = ours.open(&[]);
+    master.start().unwrap();
+    for topic in ["gone", "renewed", "kept"] {
+        master.send(topic, 0, b"old", b"");
+        master.send(topic, 1, b"old", b"");
+    }
+    master.settle();
+    let theirs = Folder::new("replica-slave");
+    let slave = theirs.open(&[]);
+    slave.start().unwrap();
+    let at = copy_all(&master, &slave, 0, &[1_000]);
+    slave.settle();
+    master.delete_topic("gone").unwrap();
+    master.send("kept", 0, b"new", b"");
+    master.delete_topic("renewed").unwrap();
+    let deletions = master.deletions();
+    let end = |name: &str| deletions.iter().find(|row| row.0 == name).unwrap().1;
+    assert!(
+        !slave.follow_deletion("renewed", end("renewed")).unwrap(),
+        "not copied so far yet"
+    );
+    assert_eq!(slave.read_all("renewed", 0), [b"old".to_vec()]);
+    master.send("renewed", 0, b"new", b"");
+    master.settle();
+    copy_all(&master, &slave, at, &[1_000]);
+    slave.settle();
+    for (topic, end) in &deletions {
+        assert!(slave.follow_deletion(topic, *end).unwrap());
+        assert!(slave.follow_deletion(topic, *end).unwrap(), "again");
+    }
+    assert_eq!(slave.queues().max("gone", 0), 0);
+    assert_eq!(slave.queues().max("gone", 1), 0);
+    let check = |store: &Store| {
+        assert!(store.read_all("gone", 0).is_empty());
+        assert_eq!(store.read_all("renewed", 0), [b"new".to_vec()]);
+        assert!(store.read_all("renewed", 1).is_empty());
+        assert_eq!(
+            store.read_all("kept", 0),
+            [b"old".to_vec(), b"new".to_vec()]
+        );
+    };
+    check(&slave);
+    slave.close().unwrap();
+    master.close().unwrap();
+    // The note outlives the queues: they are made again from the log without the former messages.
+    std::fs::remove_dir_all(theirs.path("consumequeue")).unwrap();
+    let again = theirs.open(&[]);
+    again.start().unwrap();
+    again.settle();
+    check(&again);
+    again.close().unwrap();
 }
 
 #[test]

@@ -55,3 +55,28 @@ pub(crate) fn lead_log(py: Python<'_>, store: PyRef<'_, Store>) -> PyResult<u64>
     let core = Arc::clone(store.core());
     raise(py.detach(|| core.lead()))
 }
+
+/// Have what lies before `end` be no message of a topic any more, as the master said; tell whether
+/// the log reaches so far.
+#[pyfunction]
+pub(crate) fn follow_deletion(
+    py: Python<'_>,
+    store: PyRef<'_, Store>,
+    topic: String,
+    end: u64,
+) -> PyResult<bool> {
+    let core = Arc::clone(store.core());
+    raise(py.detach(|| core.follow_deletion(&topic, end)))
+}
+
+/// The topics that were deleted, each with the end of the log at that moment.
+#[pyfunction]
+pub(crate) fn log_deletions(store: PyRef<'_, Store>) -> Vec<(String, u64)> {
+    store.core().deletions()
+}
+
+/// The topics that began anew in what was copied since this was asked last.
+#[pyfunction]
+pub(crate) fn take_renewed(store: PyRef<'_, Store>) -> Vec<String> {
+    store.core().take_renewed()
+}

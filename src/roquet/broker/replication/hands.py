@@ -83,6 +83,10 @@ class BrokerHands:
     clock: Clock
     take_up: Callable[[Role], Awaitable[None]]
     """Lets the settings of a role take effect."""
+    copy_last: Callable[[], Awaitable[None]]
+    """Copies the tables of the last master once more, if it still answers."""
+    look_at_log: Callable[[], Awaitable[None]]
+    """Forgets the offsets of topics that began anew in what was copied."""
     forget_master: Callable[[], None]
     release: Callable[[], Awaitable[None]]
     """Answers the requests that wait for messages as only a master may."""
@@ -145,8 +149,11 @@ class BrokerHands:
 
     async def lead(self) -> None:
         """Make the log this broker's own, and the topics that only the log knows."""
+        await self.copy_last()
         self.forget_master()
         await lead(self.store)
+        # The end of the log is in the queues only now.
+        await self.look_at_log()
         await self.log_topics.settle(leads=True)
         # What groups committed at the last master may be ahead of what came here.
         await self.ends.mend()

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from roquet.base.errors import RoquetError
 from roquet.protocol import fastjson
 from roquet.protocol.bodies.assignments import RequestModeTable
+from roquet.protocol.bodies.deletions import DeletionsBody
 from roquet.protocol.bodies.groups import GroupTableBody
 from roquet.protocol.bodies.offsets import ConsumerOffsetBody, DelayOffsetBody
 from roquet.protocol.bodies.topics import TopicTableBody, encode_data_version
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from roquet.protocol.headers.offset import HAS_LIGHT_OFFSETS
+from roquet.protocol.headers.offset import DELETIONS, HAS_LIGHT_OFFSETS
 from roquet.protocol.light import light_topics
 from roquet.service.ratelog import RateLog
 from roquet.service.slices import in_slices, read_body
@@ -48,6 +49,7 @@ PAGE_ROWS = 2_000
 """What brokers give at most."""
 OFFSETS_AT_ONCE = 2_000
 """Offsets that are followed before others have their turn."""
+LAST_COPY_S = 3.0
 READS_MAX = 3
 """How often a table is read anew that changes while it is read."""
 
@@ -104,6 +106,18 @@ class Covered(Protocol):
         ...
 
 
+class CopiedDeletions(Protocol):
+    """Forgets here what the master has deleted."""
+
+    async def follow(self, body: DeletionsBody) -> bool:
+        """Do what the master did; tell whether all of it is done."""
+        ...
+
+    async def look_at_log(self) -> None:
+        """Forget the offsets of topics that began anew in what was copied."""
+        ...
+
+
 class SlaveSync:
     """Asks the master, and writes down what it says."""
 
@@ -117,6 +131,7 @@ class SlaveSync:
         *,
         log_topics: Covered | None = None,
         store_folder: Path | None = None,
+        deletions: CopiedDeletions | None = None,
     ) -> None:
         """`folder` is where the metadata files are, `store_folder` where a wheel may be."""
         self._caller = caller
@@ -130,6 +145,8 @@ class SlaveSync:
         self._files: dict[str, tuple[JsonFile, bytes]] = {}
         self._store_folder = store_folder
         self._asking: asyncio.Task[Command] | None = None
+        self._deletions = deletions
+        self._deletions_version: str | None = None
 
     @property
     def master(self) -> str | None:
@@ -141,15 +158,28 @@ class SlaveSync:
         if address and address != self._master:
             self._master = address
             self._seen.clear()
+            self._deletions_version = None
 
     def forget(self) -> None:
         """Know no master any more, and let go of a question that is under way."""
         self._master = None
         self._seen.clear()
+        self._deletions_version = None
         # The parts that these files belong to write them from now on.
         self._files.clear()
         if self._asking is not None:
             self._asking.cancel()
+
+    async def copy_last(self) -> None:
+        """Ask once more, before this broker leads: what was answered until now counts.
+
+        A master that is lost says nothing, and costs its successor no more than `LAST_COPY_S`.
+        """
+        try:
+            async with asyncio.timeout(LAST_COPY_S):
+                await self.tick()
+        except TimeoutError:
+            log.warning("the tables of the last master may be newer: it does not answer")
 
     async def tick(self) -> None:
         """Ask for everything once: the action of a timer."""
@@ -251,7 +281,15 @@ class SlaveSync:
 
     async def _offsets(self) -> None:
         master = self._master
+        if self._deletions is not None:
+            await self._deletions.look_at_log()
         answer = await self._answer(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        version = (answer.ext or {}).get(DELETIONS) if answer is not None else None
+        if version is not None and version != self._deletions_version:
+            if await self._follow_deletions():
+                self._deletions_version = version
+            # What was read may be from before what is known to be deleted now.
+            answer = await self._answer(RequestCode.GET_ALL_CONSUMER_OFFSET)
         if answer is None or not answer.body:
             return
         table = await read_body(_offset_table, answer.body)
@@ -268,6 +306,15 @@ class SlaveSync:
         if HAS_LIGHT_OFFSETS in (answer.ext or {}):
             await self._forget_lights(table, master)
         await self._metadata.offsets.persist()
+
+    async def _follow_deletions(self) -> bool:
+        if self._deletions is None:
+            return True
+        answer = await self._answer(RequestCode.GET_ALL_CONSUMER_OFFSET, {DELETIONS: "true"})
+        if answer is None or DELETIONS not in (answer.ext or {}):
+            return False
+        body = await asyncio.to_thread(_deletions, answer.body or b"{}")
+        return self._state.is_slave and await self._deletions.follow(body)
 
     def _follow(self, key: str, where: tuple[str, str, int], offset: int) -> None:
         offsets = self._metadata.offsets
@@ -336,6 +383,10 @@ def _checked(body: bytes) -> bytes:
 
 def _offset_table(body: bytes) -> ConsumerOffsetBody:
     return ConsumerOffsetBody.decode(body, tolerant_size_max=FILE_SIZE_MAX)
+
+
+def _deletions(body: bytes) -> DeletionsBody:
+    return DeletionsBody.decode(body, tolerant_size_max=FILE_SIZE_MAX)
 
 
 def _topic_page(body: bytes) -> _Page:

@@ -130,6 +130,8 @@ def make_duties(
         registers=registration,
         clock=base.clock,
         take_up=take_up,
+        copy_last=pair.sync.copy_last,
+        look_at_log=pair.deletions.look_at_log,
         forget_master=pair.slave_side.forget,
         release=pop.release,
     )

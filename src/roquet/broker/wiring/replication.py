@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from roquet.broker.remoting.admin.replication import ReplicationAdapter
+from roquet.broker.replication.deletion_copies import DeletionCopies
 from roquet.broker.replication.log_topics import LogTopics
 from roquet.broker.replication.pair import CopiedStore, MasterSide, SlaveSide
 from roquet.broker.replication.slave_sync import SlaveSync
@@ -46,6 +47,8 @@ class Pair:
     lost_ends: LostEnds
     users: UserCopies | None
     """None: requests need no user."""
+    sync: SlaveSync
+    deletions: DeletionCopies
 
     def store_parts(self) -> list[Part]:
         """Return the rows that come behind the store: what is known of it as a copy."""
@@ -122,10 +125,12 @@ def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
     client = make_client(base)
     folder = config.store.config_folder
     log_topics = LogTopics(base.metadata.topics, base.store, base.state, folder)
+    deletions = DeletionCopies(base.metadata, base.store)
     sync = SlaveSync(
         *(client, base.metadata, folder, base.state, base.clock),
         log_topics=log_topics,
         store_folder=config.store.folder,
+        deletions=deletions,
     )
     slave_side = SlaveSide(
         *(slave, sync, base.state, rules.sync_interval_ms / 1000),
@@ -153,7 +158,7 @@ def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
     users = _make_user_copies(base, client, sync)
     ends = _make_lost_ends(base, log_topics)
     shared = (base.identity, client, replicas, master, slave)
-    return Pair(*shared, *sides, copied, log_topics, ends, users)
+    return Pair(*shared, *sides, copied, log_topics, ends, users, sync, deletions)
 
 
 def _make_lost_ends(base: Base, log_topics: LogTopics) -> LostEnds:

@@ -96,3 +96,10 @@ HAS_LIGHT_OFFSETS = "lightOffsets"
 """Our own field of the answer to GET_ALL_CONSUMER_OFFSET (43): offsets of light topics that are not
 in its table are not there. RocketMQ's masters leave all of them out.
 """
+DELETIONS = "deletions"
+"""Our own field of 43, too.
+
+In a request: the answer shall be the list of deletions (`DeletionsBody`) instead of offsets. In an
+answer with offsets: a text that differs when the list has changed; in one with the list: "true".
+RocketMQ knows neither, and answers with offsets.
+"""

@@ -12,14 +12,14 @@ without this file, but none is lost.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from roquet.base.errors import Corrupt, RoquetError
 from roquet.protocol import fastjson
 from roquet.protocol.bodies import fields
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from roquet.base.clock import Clock
     from roquet.store.tables.files import JsonFile
@@ -33,6 +33,13 @@ NAMES_MAX = 100_000
 FILE_SIZE_MAX = 64 * 1024 * 1024
 
 
+class Times(NamedTuple):
+    """Names of both kinds with the Unix milliseconds of their deletion."""
+
+    topics: dict[str, int]
+    groups: dict[str, int]
+
+
 class Deletions:
     """Knows which pops are of a former topic or group."""
 
@@ -44,6 +51,12 @@ class Deletions:
         self._groups: dict[str, int] = {}
         self._changes = 0
         self._saved = 0
+        self._began_ms = clock.now_ms()
+
+    @property
+    def version(self) -> str:
+        """Another text whenever another deletion is known, also after another start."""
+        return f"{self._began_ms}.{self._changes}"
 
     def load(self) -> None:
         """Take over what is durable; when it is damaged, begin without and say so."""
@@ -76,9 +89,21 @@ class Deletions:
                 return
             self._saved = changes
 
-    def topic(self, name: str) -> None:
-        """Note that a topic, or the queue of a light topic, is being deleted."""
+    def topic(self, name: str) -> Callable[[], None]:
+        """Note that a topic, or the queue of a light topic, is being deleted.
+
+        Returns what takes it back when it could not be.
+        """
+        before = self._topics.get(name)
         self._note(self._topics, name)
+
+        def undo() -> None:
+            self._topics.pop(name, None)
+            if before is not None:
+                self._topics = _latest({**self._topics, name: before})
+            self._changes += 1
+
+        return undo
 
     def group(self, name: str) -> None:
         """Note that a group is being deleted, with its offsets."""
@@ -91,6 +116,20 @@ class Deletions:
         self.look()
         latest = max(self._topics.get(topic, -1), self._groups.get(group, -1))
         return pop_time_ms <= latest
+
+    def export(self) -> Times:
+        """Return a copy of all that is known."""
+        return Times(dict(self._topics), dict(self._groups))
+
+    def news(self, topics: Mapping[str, int], groups: Mapping[str, int]) -> Times:
+        """Return those of another broker's deletions that are later than what is known here."""
+        return Times(_later(topics, self._topics), _later(groups, self._groups))
+
+    def adopt(self, news: Times) -> None:
+        """Take over deletions that another broker has made."""
+        self._topics = _latest({**self._topics, **news.topics})
+        self._groups = _latest({**self._groups, **news.groups})
+        self._changes += 1
 
     def look(self) -> None:
         """Forget deletions ahead of the clock, and those that are too old to matter."""
@@ -121,5 +160,12 @@ def _decode(data: bytes) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def _times(source: Mapping[str, object]) -> dict[str, int]:
-    pairs = [(name, fields.i64(source, name)) for name in source]
-    return dict(sorted(pairs, key=lambda pair: pair[1])[-NAMES_MAX:])
+    return _latest({name: fields.i64(source, name) for name in source})
+
+
+def _latest(times: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted(times.items(), key=lambda pair: pair[1])[-NAMES_MAX:])
+
+
+def _later(times: Mapping[str, int], known: Mapping[str, int]) -> dict[str, int]:
+    return {name: at_ms for name, at_ms in times.items() if at_ms > known.get(name, -1)}

@@ -5,6 +5,7 @@ Next: broker/services/admin/offsets.py, which has the rules.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from roquet.broker.api.admin import CloneRequest, ResetRequest
@@ -18,7 +19,7 @@ from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.headers.admin import CloneGroupOffsetRequest, QueryCorrectionOffset
 from roquet.protocol.headers.client import ResetOffsetRequest
-from roquet.protocol.headers.offset import HAS_LIGHT_OFFSETS
+from roquet.protocol.headers.offset import DELETIONS, HAS_LIGHT_OFFSETS
 from roquet.remoting.router import Request, Route
 from roquet.service.slices import write_rows
 
@@ -86,9 +87,14 @@ class OffsetAdminAdapter:
         return reply_to(request.command, body=body)
 
     async def export(self, request: Request) -> Command:
-        """Return every committed offset: how slaves follow."""
-        body = await self._offsets.encoded(self._callers.of(request))
-        return reply_to(request.command, ext={HAS_LIGHT_OFFSETS: "true"}, body=body)
+        """Return every committed offset, or what was deleted: how slaves follow."""
+        caller = self._callers.of(request)
+        if DELETIONS in (request.command.ext or {}):
+            listed = await asyncio.to_thread(self._offsets.deletions(caller).encode)
+            return reply_to(request.command, ext={DELETIONS: "true"}, body=listed)
+        # Before the offsets: what is deleted while they are read is another list.
+        ext = {HAS_LIGHT_OFFSETS: "true", DELETIONS: self._offsets.deletions_version(caller)}
+        return reply_to(request.command, ext=ext, body=await self._offsets.encoded(caller))
 
     def export_delays(self, request: Request) -> Command:
         """Return how far the delivery of delayed messages is: how slaves follow."""

@@ -10,8 +10,10 @@ import logging
 from typing import TYPE_CHECKING
 
 from roquet.broker.api.refusal import Reason, Refusal
+from roquet.protocol.bodies.deletions import DeletionsBody
 from roquet.service.background import give_way
 from roquet.service.slices import in_slices
+from roquet.store.marks import deleted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from roquet.broker.state import BrokerState
     from roquet.protocol.bodies.offsets import DelayOffsetBody
     from roquet.store.store import MessageStore
+    from roquet.store.tables.deletions import Deletions
     from roquet.store.tables.groups import GroupTable
     from roquet.store.tables.offsets import OffsetTable
     from roquet.store.tables.topics import TopicTable
@@ -48,7 +51,9 @@ class OffsetAdmin:
         *,
         state: BrokerState,
         delay_offsets: Callable[[], DelayOffsetBody],
+        deletions: Deletions,
     ) -> None:
+        self._deletions = deletions
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
@@ -126,6 +131,18 @@ class OffsetAdmin:
         """Return every committed offset as slaves copy it: the table's own JSON."""
         del caller
         return await self._offsets.encoded()
+
+    def deletions(self, caller: Caller) -> DeletionsBody:
+        """Return which topics and groups were deleted, as slaves copy it."""
+        del caller
+        times = self._deletions.export()
+        return DeletionsBody(times.topics, times.groups, deleted.log_ends(self._store))
+
+    def deletions_version(self, caller: Caller) -> str:
+        """Return a text that differs when `deletions` does."""
+        del caller
+        ends = deleted.log_ends(self._store)
+        return f"{self._deletions.version}.{len(ends)}.{max(ends.values(), default=0)}"
 
     def delays(self, caller: Caller) -> DelayOffsetBody:
         """Return how far the delivery of delayed messages is."""

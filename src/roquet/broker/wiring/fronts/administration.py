@@ -80,6 +80,7 @@ def make_administration(
         store,
         state=base.state,
         delay_offsets=schedule.export,
+        deletions=base.metadata.deletions,
     )
     return [
         ProgressAdapter(progress, callers, identity=identity, clock=base.clock),

@@ -5,7 +5,6 @@ Spec: broker (b) "Admin processor", wire §16 and §19; limits B14 of the reliab
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,8 @@ from roquet.model.attributes import LIGHT, MESSAGE_TYPE, TOPIC_ATTRIBUTES
 from roquet.model.topic import TopicConfig
 from roquet.protocol import names
 from roquet.service.slices import in_slices
+from roquet.store.marks import deleted
+from roquet.store.results import StoreFault
 from roquet.store.tables.topics import is_path_safe
 
 if TYPE_CHECKING:
@@ -97,11 +98,9 @@ class Topics:
         known = self._topics.get(topic)
         is_parent = known is not None and known.attributes.get(MESSAGE_TYPE) == LIGHT
         for name in doomed:
-            self._topics.remove(name)
-            self._deletions.topic(name)
+            await self._delete_queues(name)
             await self._offsets.remove_topic(name)
             self._stats.forget_topic(name)
-            await asyncio.to_thread(self._store.native.delete_topic, name)
             if self._deleted is not None:
                 self._deleted(name)
             log.info("topic %s was deleted by %s", name, caller.address)
@@ -111,6 +110,18 @@ class Topics:
         await self._deletions.persist()
         await self._topics.persist()
         await self._offsets.persist()
+
+    async def _delete_queues(self, name: str) -> None:
+        """Delete a topic and its queues; when the store cannot, the topic stays as it was."""
+        config, undo = self._topics.get(name), self._deletions.topic(name)
+        self._topics.remove(name)
+        try:
+            await deleted.delete(self._store, name)
+        except StoreFault:
+            undo()
+            if config is not None and self._topics.get(name) is None:
+                self._topics.put(config)
+            raise
 
     def get(self, topic: str, caller: Caller) -> TopicConfig:
         """Return one topic. Raises Refusal(UNKNOWN_TOPIC)."""

@@ -35,6 +35,7 @@ PAGES = (
     "/waiting",
     "/brokers",
     "/name-servers",
+    "/proxies",
     "/producers",
     "/alerts",
     "/accounts",

@@ -236,7 +236,7 @@ def _clusters(
         config, home=config.root_path, clusters=tuple((name, it) for name, it in paths.items())
     )
     return [(shared, mq)] + [
-        (dataclasses.replace(shared, cluster=name, root_path=paths[name]), its)
+        (dataclasses.replace(shared, cluster=name, root_path=paths[name], proxies=()), its)
         for name, its in others.items()
     ]
 

@@ -9,10 +9,12 @@ import re
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import UsageError
+from roquet.protocol.hosts import split_address
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+PROXIES_MAX = 32
 SCRIPT_SAFE = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 
 
@@ -69,11 +71,20 @@ class ConsoleConfig:
     """Path of the first cluster's pages, where people sign in and out; None: `root_path`."""
     clusters: tuple[tuple[str, str], ...] = ()
     """Name and path of each cluster, where there are several."""
+    proxies: tuple[str, ...] = ()
+    """Where proxies of the cluster, or brokers that serve gRPC, have their page of figures."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for settings that would give the console away."""
         if not SCRIPT_SAFE.fullmatch(self.root_path):
             raise UsageError(f"--root-path {self.root_path[:80]!r}: it should look like /console")
+        if len(self.proxies) > PROXIES_MAX:
+            raise UsageError(f"--cluster-proxy: at most {PROXIES_MAX}")
+        for address in self.proxies:
+            try:
+                split_address(address)
+            except ValueError as error:
+                raise UsageError(f"--cluster-proxy: {error}") from error
         if (self.tls_cert is None) != (self.tls_key is None):
             raise UsageError("give --tls-cert and --tls-key, or neither")
         if self.is_loopback or self.tls_cert is not None or self.proxy is not None:

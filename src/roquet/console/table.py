@@ -11,6 +11,7 @@ from roquet.console.views import (
     messages,
     overview,
     policies,
+    proxies,
     servers,
     topics,
     users,
@@ -200,6 +201,7 @@ VIEWS = (
         show=servers.name_servers,
         template="cluster/name_servers.html",
     ),
+    proxies.VIEW,
     View(
         path="/producers",
         title="Producers",

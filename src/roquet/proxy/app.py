@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from roquet.client.fronts import FrontClient
 from roquet.proxy.brokers.local import LocalBrokers
 from roquet.proxy.cluster.brokers import ClusterBrokers
-from roquet.proxy.cluster.calls import Calls
+from roquet.proxy.cluster.calls import BROKERS, Calls
 from roquet.proxy.cluster.directory import Directory
 from roquet.proxy.cluster.guard import Gate
 from roquet.proxy.cluster.lights import ClusterLights, Members
@@ -20,6 +20,7 @@ from roquet.proxy.front import Front
 from roquet.proxy.tls import GrpcPortTls, config_of
 from roquet.proxy.transport import GrpcPort
 from roquet.remoting.tls import TlsConfig, environment_options
+from roquet.service.http.health import Health, HealthEndpoint
 from roquet.service.lifecycle import App, Part, Timer
 from roquet.service.metrics import Metrics
 
@@ -48,6 +49,9 @@ class Proxy:
     front: Front
     guard: RequestGuard | None
     """Knows whose signature is good; None where nobody needs an account."""
+    metrics: Metrics
+    health: HealthEndpoint | None = None
+    """The page of figures, where there is one of its own."""
 
 
 def build_local(
@@ -69,11 +73,13 @@ def build_cluster(
     rng: random.Random,
     *,
     account: Credentials | None = None,
+    health_port: int | None = None,
 ) -> Proxy:
     """Wire the front of a cluster; connections to it have the TLS that the environment says.
 
     With an account, which signs what the proxy asks brokers and name servers, clients have to be
-    users of the brokers and are judged by the policies there; without one nobody is checked.
+    users of the brokers and are judged by the policies there; without one nobody is checked. On
+    `health_port` of the same address it serves /livez, /readyz and /metrics.
 
     Raises UsageError for name servers that are none, without the message definitions, or for TLS
     that cannot be.
@@ -92,7 +98,8 @@ def build_cluster(
     users = None if account is None else ClusterUsers(client, clock, config.users_expire_s)
     gate = Gate(users)
     producers.use(client, gate)
-    calls = Calls(client)
+    health = Health((BROKERS,))
+    calls = Calls(client, health)
     directory = Directory(client, calls, config)
     light = ClusterLights(calls, directory, gate, members)
     known = calls, directory, producers, gate, light
@@ -104,6 +111,10 @@ def build_cluster(
     if users is not None:
         needs = (connections.name,)
         before.append(Part("users of the cluster", users, needs=needs, timers=users.timers))
+    if health_port is not None:
+        served = HealthEndpoint(host=host, port=health_port, health=health, metrics=brokers.metrics)
+        before.append(Part("health", served))
+        return _built(brokers, host, rules, TlsConfig(), before, health=served)
     return _built(brokers, host, rules, TlsConfig(), before)
 
 
@@ -132,6 +143,7 @@ def _built(
     before: list[Part],
     *,
     fast: FastCalls | None = None,
+    health: HealthEndpoint | None = None,
 ) -> Proxy:
     front, clock = Front(brokers, rules), brokers.clock
     port_tls = GrpcPortTls(config_of(rules, tls), clock, "the certificate of gRPC")
@@ -162,4 +174,4 @@ def _built(
             ),
         ),
     ]
-    return Proxy(App(parts, clock), port, front, brokers.guard)
+    return Proxy(App(parts, clock), port, front, brokers.guard, metrics, health)

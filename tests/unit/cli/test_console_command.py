@@ -10,6 +10,7 @@ import subprocess
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -83,6 +84,43 @@ def test_console_of_a_cluster_that_is_away_says_so(tmp_path: Path) -> None:
         assert time.monotonic() < deadline_s
         time.sleep(0.1)
     assert running.stop() == 0
+
+
+def _of(address: str, token: str, path: str) -> dict[str, Any]:
+    """Sign in and return what a call of the API gives."""
+    kind = {"content-type": "application/json"}
+    body = json.dumps({"token": token}).encode()
+    with urllib.request.urlopen(
+        urllib.request.Request(f"{address}/api/login", body, kind), timeout=20
+    ) as answer:
+        bearer = {"authorization": f"Bearer {json.load(answer)['session']}"}
+    wanted = urllib.request.Request(f"{address}/api{path}", None, bearer)
+    with urllib.request.urlopen(wanted, timeout=20) as answer:
+        return cast("dict[str, Any]", json.load(answer))
+
+
+def test_proxies_are_shown_with_their_figures(tmp_path: Path) -> None:
+    ports = ("--grpc-port", "0", "--health-port", "0")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        remoting = ("--remoting-port", str(free.getsockname()[1]))
+    with dev_server(tmp_path, "--no-console") as (namesrv, _):
+        lonely = Running(tmp_path, "proxy", "-n", "127.0.0.1:1", *ports)
+        proxy = Running(tmp_path, "proxy", "-n", namesrv, *ports, *remoting)
+        places = [
+            it.line().split("health and figures on ")[1].split(",")[0] for it in (proxy, lonely)
+        ]
+        places.append("127.0.0.1:1")
+        flags = [word for it in places for word in ("--cluster-proxy", it)]
+        console = Running(tmp_path, "console", "-n", namesrv, "--port", "0", *flags)
+        found = _of(*_address(console.line()), "/proxies")["rows"]
+        assert [it["address"] for it in found] == places
+        assert [it["state"] for it in found] == ["ready", "not ready", "away"]
+        figures = {it["name"]: it for it in found[0]["figures"]}
+        assert figures["roquet_grpc_connections"]["about"] == "Connections of gRPC"
+        assert figures["roquet_remoting_connections"]["value"] == 0
+        assert "127.0.0.1:1" in found[1]["why"]
+        assert "does not answer" in found[2]["why"]
+        assert [it.stop() for it in (console, lonely, proxy)] == [0, 0, 0]
 
 
 def test_dev_takes_settings_of_the_broker_but_those_with_a_flag(tmp_path: Path) -> None:
@@ -160,7 +198,7 @@ def test_a_wrong_flag_is_one_line(tmp_path: Path, flags: tuple[str, ...], said: 
 def test_blocks_of_the_guide_work(tmp_path: Path) -> None:
     """The page's commands as a reader types them, with the addresses of this run (console.md)."""
     blocks = [text for _, text in BLOCK.findall(GUIDE.read_text())]
-    start, toml, rules, several, calls = blocks
+    start, toml, rules, several, proxied, calls = blocks
     install, run = start.splitlines()
     assert install.startswith("pip install 'roquet-VERSION.whl[console]'")
     hashed = roquet(tmp_path, "console", "--hash-password", given="correct horse\n").stdout.strip()
@@ -176,6 +214,15 @@ def test_blocks_of_the_guide_work(tmp_path: Path) -> None:
         running = Running(tmp_path, *beside.split()[1:], "--port", "0", "--alerts", str(alerts))
         _address(running.line())
         assert running.stop() == 0
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = str(free.getsockname()[1])
+        first, shown = proxied.replace("9091", port).replace("127.0.0.1:9876", namesrv).splitlines()
+        proxy = Running(tmp_path, *first.split()[1:], "--grpc-port", "0")
+        assert "boot success" in proxy.line()
+        running = Running(tmp_path, *shown.split()[1:], "--port", "0")
+        (row,) = _of(*_address(running.line()), "/proxies")["rows"]
+        assert row["state"] == "ready"
+        assert (running.stop(), proxy.stop()) == (0, 0)
         words = run.replace("127.0.0.1:9876", namesrv).split()[1:]
         running = Running(tmp_path, *words, "--port", "0", "--users", str(users))
         address, token = _address(running.line())

@@ -129,9 +129,20 @@ def proxy(options: argparse.Namespace) -> int:
         # Nobody who is not checked asks by the account of the proxy.
         account = of.account if of.checks_clients else None
         host = options.bind
-        built = build_cluster(of.cluster, host, of.grpc, SystemClock(), rng, account=account)
+        built = build_cluster(
+            of.cluster,
+            host,
+            of.grpc,
+            SystemClock(),
+            rng,
+            account=account,
+            health_port=options.health_port,
+        )
         asked = of.remoting
         remoting = None if asked is None else _remoting(asked, of, host, built.guard)
+        if remoting is not None:
+            connections = "Connections of remoting clients"
+            built.metrics.watch("remoting_connections", connections, remoting.connections)
     except UsageError as error:
         return fail(error, EXIT_CONFIGURATION)
     if not of.checks_clients and not ipaddress.ip_address(options.bind).is_loopback:
@@ -145,6 +156,8 @@ def proxy(options: argparse.Namespace) -> int:
             if remoting is not None:
                 await stack.enter_async_context(in_the_way("--remoting-port", remoting.app))
                 where += f", remoting on {options.bind}:{remoting.server.port}"
+            if built.health is not None:
+                where += f", health and figures on {options.bind}:{built.health.port}"
             say(f"The Proxy boot success. {where}, name servers {of.cluster.name_servers}")
             runtime.settle()
             async with supervised(os.environ, SystemClock()):

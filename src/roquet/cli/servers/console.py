@@ -68,6 +68,7 @@ def console(options: argparse.Namespace) -> int:
         proxy=options.proxy,
         hosts=tuple(options.host),
         cluster=options.namesrv,
+        proxies=tuple(options.cluster_proxy),
     )
     role = role_of(options.role)
     rules = None if options.alerts is None else load(options.alerts)

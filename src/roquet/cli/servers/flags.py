@@ -166,6 +166,12 @@ def _proxy(commands: Any) -> None:
         metavar="PORT",
         help="port of remoting clients (RocketMQ's is 8080); none without it",
     )
+    proxy.add_argument(
+        "--health-port",
+        type=_port,
+        metavar="PORT",
+        help="serve /livez, /readyz and /metrics there, to whoever reaches it; 0: any",
+    )
     _log_flags(proxy, "INFO")
     proxy.set_defaults(run=_run_proxy)
 
@@ -190,6 +196,13 @@ def _console(commands: Any) -> None:
     )
     console.add_argument(
         "--host", action="append", default=[], metavar="NAME", help="serve it under this name, too"
+    )
+    console.add_argument(
+        "--cluster-proxy",
+        action="append",
+        default=[],
+        metavar="HOST:PORT",
+        help="show this proxy, by its --health-port; may be given several times",
     )
     console.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate chain (PEM)")
     console.add_argument("--tls-key", type=Path, metavar="FILE", help="its key (PEM)")

@@ -14,6 +14,7 @@ from roquet.protocol.command import Command
 from roquet.proxy.cluster.silence import Silence
 from roquet.proxy.rules.codes import Code, Rejected
 from roquet.remoting.refusals import refused
+from roquet.service.http.health import Health
 from roquet.service.ratelog import RateLog, one_line
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+BROKERS = "brokers"
+"""What a proxy needs before it may be sent clients."""
 _SUCCESS = frozenset({int(ResponseCode.SUCCESS)})
 _REASONS = {
     int(ResponseCode.SYSTEM_BUSY): Reason.BUSY,
@@ -48,8 +51,10 @@ class Calls:
     The log says who does not answer, and who does not let the proxy in.
     """
 
-    def __init__(self, client: FrontClient) -> None:
+    def __init__(self, client: FrontClient, health: Health | None = None) -> None:
+        """Ask by this client; `health` hears whether there are brokers."""
         self._client = client
+        self._health = health or Health()
         self._log = RateLog(log, client.clock)
         self._silence = Silence(client.clock)
         self._alone: str | None = None
@@ -100,6 +105,10 @@ class Calls:
         elif self._alone and not why:
             log.info("there are brokers: %s", ", ".join(sorted(masters)[:10]))
         self._alone = why
+        if why:
+            self._health.not_ready(BROKERS, one_line(why))
+        else:
+            self._health.ready(BROKERS)
 
     def away(self, who: str, error: OutcomeUnknown | Unreachable) -> Rejected:
         """Return what a client is told of a server that does not answer."""

@@ -43,6 +43,10 @@ class RemotingProxy:
     sessions: Sessions
     forwarded: ForwardedRequests
 
+    def connections(self) -> float:
+        """Return how many clients are connected."""
+        return float(self.server.connections)
+
 
 def build(
     rules: RemotingLimits,

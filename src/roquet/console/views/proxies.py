@@ -93,7 +93,9 @@ def _get(address: str, path: str, size_max: int) -> tuple[int, str]:
         finally:
             connection.close()
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise Unreachable(f"{address} does not answer: {str(error) or type(error).__name__}") from error
+        raise Unreachable(
+            f"{address} does not answer: {str(error) or type(error).__name__}"
+        ) from error
     if len(body) > size_max:
         raise Unreachable(f"{address}{path} has more than {size_max} bytes")
     return answer.status, body.decode("utf-8", "replace")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
     from pathlib import Path
 
+    from roquet.acl.credentials import Credentials
     from roquet.console.alerts.rules import AlertRules
     from roquet.console.app import Console
 
@@ -115,12 +116,13 @@ async def console_over(
     *,
     rules: AlertRules | None = None,
     others: Mapping[str, Cluster] | None = None,
+    credentials: Credentials | None = None,
     **config: Any,
 ) -> AsyncGenerator[World]:
     printed: list[str] = []
     more = {name: connect(f"rmq://{it.name_servers}") for name, it in (others or {}).items()}
     settings = ConsoleConfig(port=0, cluster=world.name_servers, **config)
-    mq = connect(f"rmq://{world.name_servers}")
+    mq = connect(f"rmq://{world.name_servers}", credentials=credentials)
     console = build(
         settings, mq, SystemClock(), printed.append, limits=limits, rules=rules, others=more
     )

@@ -28,4 +28,4 @@ def test_the_pages_of_spark_options_are_current() -> None:
     jobs = (REPOSITORY / "docs/reference/job-options.md").read_text()
     assert re.findall(r"^## (\w+)$", jobs, re.MULTILINE) == [it.name for it in JOBS]
     assert "| `metricsPath` |  |  | folder of the driver for audit.prom |" in jobs
-    assert jobs.count("| `dryRun` | false | `true`, `false` |") == len(JOBS) == 10
+    assert jobs.count("| `dryRun` | false | `true`, `false` |") == len(JOBS) == 11

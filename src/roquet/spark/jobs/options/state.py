@@ -1,10 +1,11 @@
-"""The options of `dedup` and `sessionize`. Pure, and quick to import."""
+"""The options of `dedup`, `sessionize` and `cdc`. Pure, and quick to import."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from roquet.spark.jobs.options.kinds import DRY_RUN, number, text
+from roquet.spark.jobs.options.kinds import DRY_RUN, flag, number, text
+from roquet.spark.option_table import Option
 
 if TYPE_CHECKING:
     from roquet.spark.option_table import Table
@@ -66,5 +67,25 @@ SESSIONIZE: Final[Table] = (
     text("collect", "", "$.NAME of a JSON body: its values in order of time, a list a session"),
     number("collectMax", "1000", "values kept of one session, the first", 1, 100_000),
     text("out", "needed", "folder for the sessions (Parquet)"),
+    *_RUN,
+)
+CDC: Final[Table] = (
+    *_SOURCE,
+    text("key", "needed", "columns of the table's key by comma; none of them may be null"),
+    Option(
+        name="body",
+        default="json",
+        doc="how envelopes are written: json, with `payload` or without, or avro",
+        choices=("json", "avro"),
+    ),
+    text("columns", "", "body json: the table's columns as Spark DDL, `id bigint, name string`"),
+    text("schema", "", "body avro: the envelope's schema as JSON, or the path of a file with it"),
+    text("out", "needed", "folder of the table; it has the rows of one table"),
+    number("buckets", "16", "parts of a new table: a change writes that of its key again", 1, 4096),
+    flag(
+        "failOnBadBodies",
+        "end the job at a message that is no change, and merge nothing of its micro-batch; else it"
+        " is kept in OUT/_bad and counted",
+    ),
     *_RUN,
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from roquet.base.errors import UsageError
 from roquet.spark.jobs.options.kinds import DRY_RUN, PRESENCE, metrics
 from roquet.spark.jobs.options.lake import ARCHIVE, REPLAY
-from roquet.spark.jobs.options.state import DEDUP, SESSIONIZE
+from roquet.spark.jobs.options.state import CDC, DEDUP, SESSIONIZE
 from roquet.spark.jobs.options.watch import DLQ, LAG, TRACE
 from roquet.spark.option_table import Option, Table, suggestions
 
@@ -138,6 +138,7 @@ REBUILD: Final[Table] = (
 _ALERTS: Final = "0 no alert, 1 alerts"
 _LETTERS: Final = "0 no dead letters, 1 dead letters"
 _KNOWN: Final = "0 done, 1 nothing is known of the key"
+_CHANGES: Final = "0 done, 1 messages were no changes and are left out"
 _LATE: Final = "0 done, 1 messages came too late and are left out"
 
 
@@ -180,6 +181,7 @@ JOBS: Final = (
     Job("dlq", "dead letters by cause, with their retries; a list to resubmit", DLQ, _LETTERS),
     Job("trace", "latency and failures from the trace topic; the story of a key", TRACE, _KNOWN),
     Job("dedup", "topics without the messages that came twice", DEDUP, _LATE),
+    Job("cdc", "changes of a database's table (Debezium) into a table of its rows", CDC, _CHANGES),
     Job("sessionize", "messages of a key that follow one another, as rows", SESSIONIZE, _LATE),
 )
 

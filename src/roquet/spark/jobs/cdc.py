@@ -1,0 +1,190 @@
+"""The job `cdc`: changes of a database's table, as Debezium sends them, into a table of its rows.
+
+Inserts, updates and deletions are merged by the key, in the order of their offsets; a micro-batch
+that is repeated changes nothing (`changes/table.py`). Messages that are no changes are kept, named
+and counted, or end the job.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Final
+
+from roquet.base.errors import UsageError
+from roquet.spark.jobs.bodies.column import Bodies
+from roquet.spark.jobs.changes import envelope
+from roquet.spark.jobs.changes.table import ChangeTable
+from roquet.spark.jobs.options.state import CDC
+from roquet.spark.jobs.sessions.follow import OBSERVED, Following, follow, summary
+from roquet.spark.jobs.shared.connect import need_context
+from roquet.spark.jobs.shared.report import Report
+from roquet.spark.jobs.storage.files import LakeError
+from roquet.spark.option_table import Given
+from roquet.spark.schema import ddl
+from roquet.spark.source import register
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+NAMED_MAX: Final = 10
+"""Messages that are no changes which a micro-batch names, each in a line."""
+_MANY: Final = {
+    envelope.BAD: "bad",
+    envelope.DELETE: "deletions",
+    envelope.MESSAGE: "messages of the database",
+    envelope.TOMBSTONE: "tombstones",
+    envelope.UPSERT: "inserts and updates",
+}
+_QUERY: Final = "sql.streaming.queryId"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CdcOptions:
+    """The options, checked."""
+
+    following: Following
+    bodies: Bodies
+    columns: str
+    keys: tuple[str, ...]
+    out: str
+    buckets: int
+    fail_on_bad: bool
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> CdcOptions:
+        """Check options. Raises UsageError."""
+        given = Given(options, CDC)
+        out, kind = (given.text("out") or "").rstrip("/"), given.choice("body")
+        columns, schema = given.text("columns") or "", given.text("schema")
+        if not out:
+            raise UsageError("out is needed: the folder of the table")
+        if not given.names("key"):
+            raise UsageError("key is needed: the columns of the table's key, by comma")
+        if kind == "json" and (schema or not columns):
+            raise UsageError("body json needs columns, as in `id bigint, name string`")
+        if kind == "avro" and columns:
+            raise UsageError("columns is for body json: a schema of Avro has them")
+        return cls(
+            following=Following.of(given, out),
+            bodies=Bodies("json") if kind == "json" else Bodies.parse(kind, schema, None),
+            columns=columns,
+            keys=given.names("key"),
+            out=out,
+            buckets=given.number("buckets") or 16,
+            fail_on_bad=given.flag("failOnBadBodies"),
+        )
+
+    def plan(self) -> tuple[str, ...]:
+        """Return what will be done, in lines."""
+        it = self.following
+        return (
+            f"read {it.topics} from {it.reading['nameServers']}, going on from {it.checkpoint}",
+            f"merge envelopes of Debezium ({self.bodies.kind}) by {', '.join(self.keys)}",
+            f"keep the table in {self.out}, {self.buckets} buckets",
+        )
+
+
+def plan(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what `run` would do with these options. Raises UsageError."""
+    return CdcOptions.parse(options).plan()
+
+
+def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], None]) -> Report:
+    """Follow the topics; exit code 1 when messages were no changes.
+
+    Raises UsageError, LakeError and what Spark raises for a query that failed.
+    """
+    wanted = CdcOptions.parse(options)
+    if wanted.following.dry_run:
+        return Report(wanted.plan())
+    need_context(spark, "cdc")
+    register(spark)
+    merger = Merger(ChangeTable(spark, wanted.out), wanted, say)
+    merger.create()
+    rows = wanted.following.read(spark)
+    counted = rows.selectExpr("*").observe(OBSERVED, *_counts())
+    writer = counted.writeStream.foreachBatch(merger.write)
+    counts = follow("cdc", spark, writer, wanted.following, say)
+    told = ", ".join(f"{count:,} {_MANY[kind]}" for kind, count in sorted(merger.kinds.items()))
+    bad = merger.kinds.get(envelope.BAD, 0)
+    lines = list(summary(counts, f"of them {told}" if told else "no change"))
+    if bad:
+        lines.append(f"{bad:,} messages were no changes: {wanted.out}/_bad")
+    return Report(tuple(lines), (wanted.out,), 1 if bad else 0)
+
+
+def table(spark: SparkSession, out: str) -> DataFrame:
+    """Return the rows that the table has now. Raises UsageError when there is none."""
+    return ChangeTable(spark, out).read()
+
+
+class Merger:
+    """Merges micro-batches."""
+
+    def __init__(self, target: ChangeTable, wanted: CdcOptions, say: Callable[[str], None]) -> None:
+        """Count from zero."""
+        self._target = target
+        self._wanted = wanted
+        self._say = say
+        self.kinds: dict[str, int] = {}
+
+    def create(self) -> None:
+        """Make the table. Raises UsageError."""
+        spark = self._target.spark
+        rows = self._parsed(spark.createDataFrame([], ddl()))
+        row: Any = rows.schema["row"].dataType
+        self._target.create(row, self._wanted.keys, self._wanted.buckets)
+
+    def write(self, frame: DataFrame, number: int) -> None:
+        """Merge one micro-batch. Raises LakeError."""
+        context = self._target.spark.sparkContext
+        query = context.getLocalProperty(_QUERY)
+        if not query:
+            raise LakeError("Spark does not say which query this micro-batch is of")
+        part = f"b{query[:13]}-{number:010}"
+        # It is read several times, and from the brokers once.
+        changes = self._parsed(frame).persist()
+        try:
+            kinds = {it.kind: int(it["count"]) for it in changes.groupBy("kind").count().collect()}
+            if kinds.get(envelope.BAD):
+                self._keep_bad(part, changes.where(f"kind = '{envelope.BAD}'"))
+            touched = self._target.merge(part, changes)
+        finally:
+            changes.unpersist()
+        for kind, count in kinds.items():
+            self.kinds[kind] = self.kinds.get(kind, 0) + count
+        if kinds:
+            self._say(f"micro-batch {number}: {touched:,} buckets written")
+
+    def _parsed(self, rows: DataFrame) -> DataFrame:
+        from pyspark.errors import ParseException  # noqa: PLC0415  (slow to import)
+
+        wanted = self._wanted
+        try:
+            return envelope.parsed(rows, wanted.bodies, wanted.columns, wanted.keys)
+        except ParseException as error:
+            raise UsageError(f"columns: {str(error).strip().splitlines()[0][:300]}") from error
+
+    def _keep_bad(self, part: str, bad: DataFrame) -> None:
+        first = bad.orderBy("topic", "brokerName", "queueId", "queueOffset").limit(NAMED_MAX)
+        lines = [
+            f"{it.topic} {it.brokerName} queue {it.queueId} offset {it.queueOffset} is no change:"
+            f" {it.error}"
+            for it in first.collect()
+        ]
+        if self._wanted.fail_on_bad:
+            raise LakeError(
+                f"{lines[0]}; failOnBadBodies is on: nothing of its micro-batch is merged"
+            )
+        for line in lines:
+            self._say(line)
+        kept = bad.select(*envelope.PLACE, "body", "error")
+        kept.write.mode("overwrite").parquet(f"{self._target.root}/_bad/{part}")
+
+
+def _counts() -> tuple[Any, ...]:
+    from pyspark.sql.functions import expr  # noqa: PLC0415  (slow to import)
+
+    return expr("count(1)").alias("read"), expr("count_if(keys is null)").alias("keyless")

@@ -1,0 +1,1 @@
+"""Changes of a database, read from topics, as a table."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import hmac
+import struct
 from typing import TYPE_CHECKING, Any
 
+import http2_peer as http2
 from roquet.model.topic import TopicConfig
 from roquet.proxy import messages as pb
 from roquet.proxy.app import build_local
@@ -16,7 +19,7 @@ from roquet.proxy.rules.methods import SERVICE
 from roquet.testing.cluster import running_broker
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Iterator
     from pathlib import Path
 
     from roquet.broker.app import Broker
@@ -39,11 +42,19 @@ class Answered:
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
+        self.framed = 0
+        """Writes of several parts, which the core has made."""
         self.ended: tuple[int, str] | None = None
 
     async def send(self, message: bytes) -> bool:
         assert self.ended is None, "nothing comes behind the end"
         self.parts.append(message)
+        return True
+
+    async def send_framed(self, messages: bytes) -> bool:
+        self.framed += 1
+        for part in parts_of(messages):
+            await self.send(part)
         return True
 
     def finish(self, status: int, text: str) -> None:
@@ -197,3 +208,61 @@ async def fronted(
         built = build_local(broker.local, "127.0.0.1", rules, tls)
         async with built.app:
             yield Calls(built.front, broker, built.port)
+
+
+@contextlib.asynccontextmanager
+async def ready(folder: Path, **changes: str) -> AsyncGenerator[Calls]:
+    """Run a front whose topics are on disk: until then calls about them are the front's."""
+    async with fronted(folder, None, None, **changes) as calls:
+        topics = calls.broker.metadata.topics
+        while not all(map(topics.is_durable, TOPICS)):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        yield calls
+
+
+class Counting:
+    """A front that counts the calls that reach it."""
+
+    def __init__(self, calls: Calls) -> None:
+        self.count = 0
+        front: Any = calls.front
+        self._serve = front.serve
+        front.serve = self.serve
+
+    async def serve(self, *call: Any) -> None:
+        self.count += 1
+        await self._serve(*call)
+
+
+def called(port: int, method: str, *requests: bytes, client: str = "c") -> list[list[bytes]]:
+    """Make calls on one connection, in one write; return the parts of each answer, in order."""
+    frames = bytearray()
+    for number, data in enumerate(requests):
+        stream, part = 2 * number + 1, struct.pack(">BI", 0, len(data)) + data
+        head = http2.headers(f"/{SERVICE}/{method}", ("x-mq-client-id", client))
+        frames += http2.frame(http2.HEADERS, stream, head, http2.END_HEADERS)
+        pieces = [part[at : at + 16_000] for at in range(0, len(part), 16_000)] or [b""]
+        for piece in pieces:
+            flags = http2.END_STREAM if piece is pieces[-1] else 0
+            frames += http2.frame(http2.DATA, stream, piece, flags)
+    found: dict[int, bytearray] = {2 * number + 1: bytearray() for number in range(len(requests))}
+    open_streams = set(found)
+    with http2.Peer.connect(port) as peer:
+        peer.send(bytes(frames))
+        while open_streams:
+            received = peer.read()
+            assert received is not None, "the connection lasts"
+            kind, flags, stream, payload = received
+            if kind == http2.DATA:
+                found[stream] += payload
+            if kind == http2.HEADERS and flags & http2.END_STREAM:
+                open_streams.discard(stream)
+    return [list(parts_of(bytes(found[stream]))) for stream in sorted(found)]
+
+
+def parts_of(framed: bytes) -> Iterator[bytes]:
+    """Yield the messages of an answer."""
+    while framed:
+        end = 5 + int.from_bytes(framed[1:5], "big")
+        yield framed[5:end]
+        framed = framed[end:]

@@ -15,6 +15,7 @@ __all__ = [
     "BalancerHeader",
     "Exchange",
     "Filter",
+    "GrpcConsumers",
     "GrpcSends",
     "GrpcServer",
     "GrpcTls",
@@ -552,6 +553,8 @@ class GrpcServer:
         """
     def send(self, call: int, message: bytes) -> bool:
         """Send a message of an answer; false when the call has ended."""
+    def send_framed(self, call: int, messages: Buffer) -> bool:
+        """Send messages of an answer that are framed already; false when the call has ended."""
     def finish(self, call: int, status: int, text: str) -> bool:
         """End a call; false when it has ended."""
     def is_slow(self, call: int) -> bool:
@@ -585,6 +588,34 @@ class GrpcSends:
         """Take all news of a server, but for the sends that are answered here.
 
         Those are stored by the rows of the ingest, and counted with `take_called`.
+        """
+
+@final
+class GrpcConsumers:
+    """Answers plain receives and acknowledgements of one port in the same way."""
+
+    def __new__(
+        cls,
+        *,
+        topics: set[str],
+        topic_prefix: str,
+        group_prefix: str,
+        reserved: set[str],
+        broker: str,
+    ) -> GrpcConsumers:
+        """Say which names clients may not use, which no user's property has, and the broker's name."""
+    def give(
+        self, ingest: Ingest, wish: _Wish, tags: Sequence[str], attempts_max: int
+    ) -> tuple[_Given, list[tuple[str, str]]] | None:
+        """All parts of a receive's answer, framed, and (id, receipt handle) of each message.
+
+        Without tags every message is wanted. None: there are none, or the services have to look at
+        one; nothing has changed then.
+        """
+    def acknowledge(self, ingest: Ingest, peer: str, request: Buffer, now_ms: int) -> bytes | None:
+        """The answer to acknowledgements whose records are stored; None leaves them to the front.
+
+        Some may be stored then as well: a second record does no harm.
         """
 
 @final

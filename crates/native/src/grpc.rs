@@ -12,10 +12,14 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::{pyclass, pymethods, Bound, IntoPyObject, PyAny, PyRef, PyResult, Python};
 use pyo3::types::PyBytes;
 use pyo3::{BoundObject, PyErr};
-use roquet_core::grpc::{Door, Head, Limits, News, SendRules, Sends, Server};
+use roquet_core::grpc::shown::{begun, ended, Named, View};
+use roquet_core::grpc::{Door, Head, Limits, News, SendRules, Sends, Server, SystemNames};
+use roquet_core::ingest::pop::give::{Batch, Wish};
+use roquet_core::store::get::Got;
 use roquet_core::tls::{ServerTls, TlsFiles};
 
 use crate::buffer::Lent;
+use crate::ingest::pop::{given, GivenTuple, WishTuple};
 use crate::ingest::Ingest;
 
 /// How the port speaks TLS, made of PEM files.
@@ -144,6 +148,97 @@ impl GrpcSends {
     }
 }
 
+/// Answers plain receives and acknowledgements of one port in the same way.
+#[pyclass(frozen, module = "roquet.roquet_native")]
+pub(crate) struct GrpcConsumers {
+    system: SystemNames,
+    reserved: HashSet<String>,
+    broker: String,
+}
+
+#[pymethods]
+impl GrpcConsumers {
+    /// Say which names clients may not use, which no user's property has, and what the broker is called.
+    #[new]
+    #[pyo3(signature = (*, topics, topic_prefix, group_prefix, reserved, broker))]
+    fn new(
+        topics: HashSet<String>,
+        topic_prefix: String,
+        group_prefix: String,
+        reserved: HashSet<String>,
+        broker: String,
+    ) -> Self {
+        let system = SystemNames {
+            topics,
+            topic_prefix,
+            group_prefix,
+        };
+        Self {
+            system,
+            reserved,
+            broker,
+        }
+    }
+
+    /// The parts of a receive's answer, framed, with (id, receipt handle) of each message and what
+    /// `Ingest.give` says; None: there are none, or the services have to look.
+    fn give(
+        &self,
+        py: Python<'_>,
+        ingest: PyRef<'_, Ingest>,
+        wish: WishTuple,
+        tags: Vec<String>,
+        attempts_max: i32,
+    ) -> Option<(GivenTuple, Vec<Named>)> {
+        wish.read(|wish| {
+            let (mut found, named) = ingest.with_calls(|(core, shared, store)| {
+                if !shared.read().answers_at_once() {
+                    return None;
+                }
+                let mut named = Vec::new();
+                let view = self.view(&wish, &tags, attempts_max);
+                let mut show = |batch: &Batch, got: &Got| view.show(batch, got, &mut named);
+                let given = core.give_shown(store, &wish, Some(&mut show))?;
+                Some((given, named))
+            })?;
+            let mut named = named;
+            named.truncate(found.batches.iter().map(|batch| batch.diffs.len()).sum());
+            let parts = [begun(), found.reply, ended(wish.now_ms)];
+            found.reply = parts.concat();
+            Some((given(py, found), named))
+        })
+    }
+
+    /// The answer to acknowledgements that are stored; None leaves them to the front.
+    fn acknowledge<'py>(
+        &self,
+        py: Python<'py>,
+        ingest: PyRef<'_, Ingest>,
+        peer: &str,
+        request: Lent<'_>,
+        now_ms: i64,
+    ) -> Option<Bound<'py, PyBytes>> {
+        let asked = (peer, request.as_slice());
+        let answer = ingest.with_calls(|fast| self.system.acknowledge(asked, fast, now_ms))?;
+        Some(PyBytes::new(py, &answer))
+    }
+}
+
+impl GrpcConsumers {
+    fn view<'a>(&'a self, wish: &Wish<'a>, tags: &'a [String], attempts_max: i32) -> View<'a> {
+        View {
+            topic: wish.topic,
+            tags,
+            attempts_max,
+            reserved: &self.reserved,
+            pop_time_ms: wish.now_ms,
+            invisible_ms: wish.invisible_ms,
+            revive_queue: wish.revive_queue,
+            broker: &self.broker,
+        }
+    }
+}
+
 #[pymethods]
 impl GrpcServer {
     /// Serve a listening socket, which is no longer Python's.
@@ -225,6 +320,11 @@ impl GrpcServer {
     /// Send a message of an answer; false when the call has ended.
     fn send(&self, call: u64, message: Lent<'_>) -> bool {
         self.server.send(call, message.as_slice())
+    }
+
+    /// Send messages of an answer that are framed already; false when the call has ended.
+    fn send_framed(&self, call: u64, messages: Lent<'_>) -> bool {
+        self.server.send_framed(call, messages.as_slice())
     }
 
     /// End a call; false when it has ended.

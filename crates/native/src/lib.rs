@@ -27,7 +27,7 @@ mod roquet_native {
     #[pymodule_export]
     use crate::filter::Filter;
     #[pymodule_export]
-    use crate::grpc::{BalancerHeader, GrpcSends, GrpcServer, GrpcTls};
+    use crate::grpc::{BalancerHeader, GrpcConsumers, GrpcSends, GrpcServer, GrpcTls};
     #[pymodule_export]
     use crate::header::HeaderPlan;
     #[pymodule_export]

@@ -61,8 +61,12 @@ def build_local(
 
     Raises UsageError without the message definitions, or for TLS that cannot be.
     """
-    fast = None if broker.fast is None else FastCalls(broker.fast, rules, broker.clock)
-    return _built(LocalBrokers(broker), host, rules, tls or TlsConfig(), [], fast=fast)
+    fast = (
+        None
+        if broker.fast is None
+        else FastCalls(broker.fast, broker.identity.name, rules, broker.clock)
+    )
+    return _built(LocalBrokers(broker, fast), host, rules, tls or TlsConfig(), [], fast=fast)
 
 
 def build_cluster(
@@ -146,6 +150,8 @@ def _built(
     health: HealthEndpoint | None = None,
 ) -> Proxy:
     front, clock = Front(brokers, rules), brokers.clock
+    if fast is not None:
+        fast.settles = front.settles
     port_tls = GrpcPortTls(config_of(rules, tls), clock, "the certificate of gRPC")
     port = GrpcPort(front, host, rules, port_tls, clock, fast=fast)
 

@@ -156,6 +156,11 @@ class Front:
             await answer.send(found.SerializeToString())
         answer.finish(Status.OK, "")
 
+    def settles(self, client_id: str) -> bool:
+        """Tell whether acknowledgements of a client without an account end nothing but a flight."""
+        session = self.sessions.seen("", client_id)
+        return session is None or self.renewals.count_of(session) == 0
+
     async def _answered(self, method: str, context: Context, request: Any, answer_type: Any) -> Any:
         family = FAMILIES[method]
         if self._under_way[family] >= self._rules.in_flight_max:
@@ -252,6 +257,9 @@ class _Parts:
 
     async def send(self, answer: Any) -> bool:
         return await self._answer.send(answer.SerializeToString())
+
+    async def send_framed(self, parts: bytes) -> bool:
+        return await self._answer.send_framed(parts)
 
 
 def _told(method: str, error: Exception) -> tuple[Code, str]:

@@ -224,6 +224,11 @@ class GrpcPort:
         found: bool = self._server.send(number, message)
         return found
 
+    def send_framed(self, number: int, messages: bytes) -> bool:
+        """Send messages of an answer that are framed already."""
+        found: bool = self._server.send_framed(number, messages)
+        return found
+
     def finish(self, number: int, status: int, text: str) -> None:
         """End a call."""
         self._calls.pop(number, None)
@@ -267,6 +272,11 @@ class _Call:
         """Send a message when there is room."""
         await self._port.drained(self._number, self._connection)
         return self._port.send(self._number, message)
+
+    async def send_framed(self, messages: bytes) -> bool:
+        """Send messages that are framed already when there is room."""
+        await self._port.drained(self._number, self._connection)
+        return self._port.send_framed(self._number, messages)
 
     def finish(self, status: int, text: str) -> None:
         """End the call."""

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import http2_peer as http2
-from grpc_calls import TOPICS, Calls, fronted, message
+from grpc_calls import Calls, Counting, called, message, ready
 from roquet._native import GrpcSends
 from roquet.model.topic import TopicConfig
 from roquet.protocol import properties as props
 from roquet.proxy import messages as pb
 from roquet.proxy.rules.codes import Code
-from roquet.proxy.rules.methods import SERVICE
 from roquet.proxy.rules.polling import queue_of_group
 from roquet.store.records import Record, read_records
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import Callable
     from pathlib import Path
 
-SEND = f"/{SERVICE}/SendMessage"
 BORN_S = 1_700_000_000
 MANY = {f"key{number}": "v" for number in range(20)}
 
@@ -111,49 +106,8 @@ def data_of(made: Any) -> bytes:
 
 def sent(port: int, *requests: bytes, client: str = "c") -> list[Any]:
     """Send requests on one connection, in one write; return the answers by their order."""
-    frames = bytearray()
-    for number, data in enumerate(requests):
-        stream, part = 2 * number + 1, struct.pack(">BI", 0, len(data)) + data
-        head = http2.headers(SEND, ("x-mq-client-id", client))
-        frames += http2.frame(http2.HEADERS, stream, head, http2.END_HEADERS)
-        pieces = [part[at : at + 16_000] for at in range(0, len(part), 16_000)]
-        for piece in pieces:
-            flags = http2.END_STREAM if piece is pieces[-1] else 0
-            frames += http2.frame(http2.DATA, stream, piece, flags)
-    found: dict[int, Any] = {}
-    with http2.Peer.connect(port) as peer:
-        peer.send(bytes(frames))
-        while len(found) < len(requests):
-            received = peer.read()
-            assert received is not None, "the connection lasts"
-            kind, _, stream, payload = received
-            if kind == http2.DATA:
-                found[stream] = pb.SendMessageResponse.FromString(payload[5:])
-    return [found[stream] for stream in sorted(found)]
-
-
-@contextlib.asynccontextmanager
-async def ready(folder: Path, **changes: str) -> AsyncGenerator[Calls]:
-    """Run a front whose topics are on disk: until then sends to them are the front's."""
-    async with fronted(folder, None, None, **changes) as calls:
-        topics = calls.broker.metadata.topics
-        while not all(map(topics.is_durable, TOPICS)):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        yield calls
-
-
-class Counting:
-    """A front that counts the calls that reach it."""
-
-    def __init__(self, calls: Calls) -> None:
-        self.count = 0
-        front: Any = calls.front
-        self._serve = front.serve
-        front.serve = self.serve
-
-    async def serve(self, *call: Any) -> None:
-        self.count += 1
-        await self._serve(*call)
+    answered = called(port, "SendMessage", *requests, client=client)
+    return [pb.SendMessageResponse.FromString(part) for (part,) in answered]
 
 
 async def stored(calls: Calls, topic: str, offset: int) -> Record:

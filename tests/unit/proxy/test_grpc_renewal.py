@@ -145,6 +145,11 @@ class Closed:
         self._left -= 1
         return self._left >= 0
 
+    async def send_framed(self, messages: bytes) -> bool:
+        """Have nothing of several parts in one write."""
+        assert messages
+        return False
+
     def finish(self, status: int, text: str) -> None:
         """Take the end."""
 

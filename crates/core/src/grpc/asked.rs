@@ -59,7 +59,8 @@ pub(super) fn read(request: &[u8]) -> Result<Asked<'_>, Odd> {
     Ok(asked)
 }
 
-fn name_of(resource: &[u8]) -> Result<&str, Odd> {
+/// Reads a name that is in no namespace.
+pub(super) fn name_of(resource: &[u8]) -> Result<&str, Odd> {
     let mut fields = Fields(resource);
     let Some((2, name)) = fields.next()? else {
         return Err(Odd);

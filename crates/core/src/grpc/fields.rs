@@ -1,4 +1,4 @@
-//! The fields of protobuf messages, as far as a plain send needs them.
+//! The fields of protobuf messages, as far as plain calls need them.
 
 /// Why a message is not read here: whoever knows its definition says what is wrong, or accepts it.
 #[derive(Debug, PartialEq, Eq)]
@@ -91,17 +91,28 @@ impl Written {
 
     /// Adds a number; 0 is what a field has that is not there.
     pub(super) fn number(&mut self, field: u64, value: u64) -> &mut Self {
-        if value != 0 {
-            self.varint(field << 3);
-            self.varint(value);
+        if value == 0 {
+            return self;
         }
+        self.given(field, value)
+    }
+
+    /// Adds a number that is there, be it 0.
+    pub(super) fn given(&mut self, field: u64, value: u64) -> &mut Self {
+        self.varint(field << 3);
+        self.varint(value);
         self
+    }
+
+    /// Begins a message of so many bytes, which are for the caller to add.
+    pub(super) fn begin(&mut self, field: u64, size: usize) {
+        self.varint(field << 3 | 2);
+        self.varint(size as u64);
     }
 
     /// Adds a message, empty or not.
     pub(super) fn message(&mut self, field: u64, value: &[u8]) -> &mut Self {
-        self.varint(field << 3 | 2);
-        self.varint(value.len() as u64);
+        self.begin(field, value.len());
         self.0.extend_from_slice(value);
         self
     }

@@ -14,6 +14,7 @@
 //! and how often a client may reset calls. What HTTP/2 itself lets a peer do (floods of settings, of
 //! continuations, of resets before a call is accepted) is limited by the `h2` library.
 
+mod acks;
 mod asked;
 mod balancer;
 mod call;
@@ -22,6 +23,7 @@ mod door;
 mod fields;
 mod messages;
 mod sends;
+pub mod shown;
 mod signature;
 
 use std::collections::{HashMap, HashSet};
@@ -41,6 +43,7 @@ use crate::notifier::Notifier;
 use crate::store::health::hold;
 use crate::tls::ServerTls;
 
+pub use acks::SystemNames;
 pub use balancer::Header as BalancerHeader;
 pub use door::Door;
 pub use sends::{queue_of_group, SendRules, Sends};
@@ -250,6 +253,12 @@ impl Server {
     /// Sends a message of an answer; false when the call has ended.
     pub fn send(&self, call: u64, message: &[u8]) -> bool {
         self.order(call, messages::framed(message).map(Order::Message))
+    }
+
+    /// Sends messages of an answer that are framed already; false when the call has ended.
+    pub fn send_framed(&self, call: u64, messages: &[u8]) -> bool {
+        let data = Bytes::copy_from_slice(messages);
+        self.order(call, Some(Order::Message(data)))
     }
 
     /// Ends a call; false when it has ended.

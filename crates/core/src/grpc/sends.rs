@@ -26,7 +26,7 @@ const METHOD: &str = "/apache.rocketmq.v2.MessagingService/SendMessage";
 const CLIENT_ID: &str = "x-mq-client-id";
 const CLIENT_ID_LENGTH_MAX: usize = 1024;
 /// `Code.OK`.
-const OK: u64 = 20_000;
+pub(super) const OK: u64 = 20_000;
 /// `INTERNAL` of gRPC.
 const INTERNAL: u8 = 13;
 /// Bit of a stored message whose body is compressed.
@@ -34,7 +34,7 @@ const SYS_COMPRESSED: i32 = 1;
 /// Properties beyond this are left alone: the fast path takes 32, of which it needs some itself.
 const SPARE_PROPERTIES: usize = 20;
 /// The connection of the ingest that stands for whoever is served at the moment: no port has so many.
-const CONNECTION: u64 = u64::MAX;
+pub(super) const CONNECTION: u64 = u64::MAX;
 /// Frames that are appended together.
 const TOGETHER_MAX: usize = 4 << 20;
 

@@ -6,7 +6,7 @@
 mod accounts;
 mod counted;
 mod handing;
-mod pop;
+pub(crate) mod pop;
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::RawFd;

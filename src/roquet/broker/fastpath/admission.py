@@ -47,13 +47,8 @@ if TYPE_CHECKING:
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.model.subscription import SubscriptionData
     from roquet.model.topic import TopicConfig
-    from roquet.remoting.connections.fast_ingest import (
-        AnsweredHere,
-        FastPath,
-        PulledHere,
-        Rows,
-        StoredHere,
-    )
+    from roquet.remoting.connections.fast_ingest import FastPath, Rows
+    from roquet.remoting.told import AnsweredHere, PulledHere, StoredHere
     from roquet.store.store import Durability, MessageStore
     from roquet.store.tables.filters import Filter
 

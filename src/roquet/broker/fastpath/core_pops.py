@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.rules import PopConfig
     from roquet.model.topic import TopicConfig
     from roquet.remoting.connections.fast_ingest import Rows
+    from roquet.remoting.connections.popped import Give
     from roquet.remoting.router import Request
     from roquet.store.tables.offsets import OffsetTable
     from roquet.store.tables.topics import TopicTable
@@ -120,16 +121,30 @@ class CorePops:
         None leaves the pop to the service.
         """
         now_ms = self._clock.now_ms()
-        wish = self._wish(pop, now_ms)
-        given = None if wish is None else rows.give(wish)
+        may_wait = self.held is not None and self.held.may_wait(pop, now_ms)
+        answer = self._given(pop, now_ms, rows.give, may_wait=may_wait)
+        if answer is not None and not answer:
+            assert self.held is not None, "the wish said whether it may wait"
+            self.held.hold(key, pop, now_ms)
+        return answer
+
+    def call(self, pop: PopHere, give: Give) -> bytes | None:
+        """Return the answer of another front, as `give` has it.
+
+        None leaves the pop to the service, which has it wait when there is nothing.
+        """
+        return self._given(pop, self._clock.now_ms(), give, may_wait=False)
+
+    def _given(self, pop: PopHere, now_ms: int, give: Give, *, may_wait: bool) -> bytes | None:
+        """Return the answer, an empty one when the pop is to wait; None when it is not plain."""
+        wish = self._wish(pop, now_ms, may_wait=may_wait)
+        given = None if wish is None else give(wish)
         if wish is None or given is None:
             return None
         answer, rest, batches, passed = given
         self._draws.take()
         self._revive_log.next_queue()
         if not answer:
-            assert self.held is not None, "the wish said whether it may wait"
-            self.held.hold(key, pop, now_ms)
             return answer
         topic, group = pop.topic, pop.group
         for queue_id, start, diffs, next_offset in batches:
@@ -144,7 +159,7 @@ class CorePops:
             self._wake(topic, group, pop.queue_id)
         return answer
 
-    def _wish(self, pop: PopHere, now_ms: int) -> Wish | None:
+    def _wish(self, pop: PopHere, now_ms: int, *, may_wait: bool) -> Wish | None:
         """Return what to give; None when it is not for the core to say."""
         plan, group = self._plan(pop, now_ms), pop.group
         if plan is None or self._offsets.has_reset(group):
@@ -177,7 +192,7 @@ class CorePops:
             revive_queue=self._revive_log.look_queue(),
             retry_first=draw.retry_first,
             merges=merges,
-            waits=self.held is not None and self.held.may_wait(pop, now_ms),
+            waits=may_wait,
         )
 
     def forget(self) -> None:

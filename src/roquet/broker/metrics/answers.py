@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.names import is_system_topic
-from roquet.remoting.connections.fast_ingest import CLASSES_MS
+from roquet.remoting.told import CLASSES_MS
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.protocol.command import Command
-    from roquet.remoting.connections.fast_ingest import AnsweredHere
+    from roquet.remoting.told import AnsweredHere
     from roquet.service.metrics import Metrics
 
 CREATE_MS = (10.0, 100.0, 1000.0, 3000.0, 5000.0)

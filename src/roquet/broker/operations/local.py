@@ -6,6 +6,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from roquet.acl.rights import RequestGuard
     from roquet.base.clock import Clock
     from roquet.broker.operations.light import LightOperations
@@ -13,17 +15,23 @@ if TYPE_CHECKING:
     from roquet.broker.pop.waits import PopWaits
     from roquet.broker.services.clients.heartbeats import Clients
     from roquet.broker.state import Identity
+    from roquet.remoting.connections.fast_ingest import Rows
+    from roquet.remoting.connections.popped import Given, PopHere, Wish
     from roquet.service.metrics import Metrics
 
 
-class FastSends(Protocol):
-    """The fast path of the broker, for sends that are plain."""
+class FastBroker(Protocol):
+    """The fast path of the broker, for calls of other fronts that are plain."""
 
     def fresh(self) -> object:
         """Return what answers them by today's rules, for use before anything else happens.
 
         It is the core's `Ingest`; None when it is closed.
         """
+        ...
+
+    def pop(self, pop: PopHere, give: Callable[[Wish, Rows], Given | None]) -> bytes | None:
+        """Return the answer that `give` makes of a pop; None when an operation has to look."""
         ...
 
 
@@ -43,5 +51,5 @@ class LocalBroker:
     metrics: Metrics
     light: LightOperations | None = None
     """What is done with light topics."""
-    fast: FastSends | None = None
-    """Answers plain sends without a call of an operation."""
+    fast: FastBroker | None = None
+    """Answers plain calls without one of an operation."""

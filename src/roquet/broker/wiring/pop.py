@@ -128,6 +128,7 @@ class PopParts:
         """Have the fast path answer what is plain."""
         core = self.core
         path.pop_by(core.answer, rows.merge)
+        path.call_by(core.call)
 
         def answer(request: Request, wanted: PopRequest) -> bool:
             return core.answer_woken(request, wanted, path.answer_pop)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from roquet.broker.clients.registry import Client
     from roquet.broker.pop.receive.polls import Waiting
     from roquet.model.group import SubscriptionGroupConfig
+    from roquet.model.subscription import SubscriptionData
     from roquet.protocol.bodies.clients import HeartbeatData
     from roquet.protocol.pop.handle import ReceiptHandle
     from roquet.remoting.router import Peer
@@ -72,6 +73,15 @@ class Found(NamedTuple):
     """The lite topic that it is of, if any."""
 
 
+class Packed(NamedTuple):
+    """What a receive is answered with, made without a look at each message."""
+
+    parts: bytes
+    """All parts of the answer, framed."""
+    messages: list[tuple[str, str]]
+    """(id, receipt handle) of each message; none was delivered before."""
+
+
 class Source(Protocol):
     """Gives messages to one receive."""
 
@@ -82,6 +92,10 @@ class Source(Protocol):
 
     async def take(self, caller: Caller, now_ms: int) -> list[Found]:
         """Return what is there. Raises Refusal and Rejected."""
+        ...
+
+    def pack(self, takes: SubscriptionData, attempts_max: int) -> Packed | None:
+        """Return a whole answer; None when `take` has to look, and nothing has changed then."""
         ...
 
     async def wait(self, peer: Peer) -> Waiting:

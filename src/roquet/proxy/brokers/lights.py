@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from roquet.broker.operations.light import LightOperations
     from roquet.broker.pop.receive.polls import Waiting
+    from roquet.model.subscription import SubscriptionData
     from roquet.proxy.brokers.api import Source, Subscriber
     from roquet.remoting.router import Peer
     from roquet.store.records import Record
@@ -88,6 +89,10 @@ class _LightSource:
         records = read_records(result.records, check_crc=False)
         found = light_in_flight(records, result.counts, result.pop_time_ms, wanted, self._name)
         return list(found)
+
+    def pack(self, takes: SubscriptionData, attempts_max: int) -> None:
+        """Have every message looked at."""
+        del takes, attempts_max
 
     async def wait(self, peer: Peer) -> Waiting:
         """Return HELD when it is time to look again."""

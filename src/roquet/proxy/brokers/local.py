@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -37,17 +37,27 @@ if TYPE_CHECKING:
     from roquet.broker.operations.local import LocalBroker
     from roquet.broker.pop.receive.polls import Waiting
     from roquet.model.group import SubscriptionGroupConfig
+    from roquet.model.subscription import SubscriptionData
     from roquet.protocol.bodies.clients import HeartbeatData
-    from roquet.proxy.brokers.api import LightBrokers, Source
+    from roquet.proxy.brokers.api import LightBrokers, Packed, Source
     from roquet.remoting.router import Peer
     from roquet.service.metrics import Metrics
+
+
+class FastPops(Protocol):
+    """Answers receives without a look at each message."""
+
+    def pack(self, wanted: PopRequest, takes: SubscriptionData, attempts_max: int) -> Packed | None:
+        """Return a whole answer; None when an operation has to look."""
+        ...
 
 
 class LocalBrokers:
     """One broker, by its operations."""
 
-    def __init__(self, broker: LocalBroker) -> None:
+    def __init__(self, broker: LocalBroker, fast: FastPops | None = None) -> None:
         self._broker = broker
+        self._fast = fast
         self._operations = broker.operations
         found = broker.light
         self._light = None if found is None else LocalLights(found, broker.identity.name)
@@ -119,7 +129,7 @@ class LocalBrokers:
     def source(self, broker: str, wanted: PopRequest) -> Source:
         """Return what gives messages of a topic."""
         del broker
-        return _TopicSource(self._broker, wanted)
+        return _TopicSource(self._broker, wanted, self._fast)
 
     async def ack(self, broker: str, request: PopAckRequest, caller: Caller) -> None:
         """End the flight of a message."""
@@ -153,9 +163,14 @@ class LocalBrokers:
 class _TopicSource:
     """The queues of a topic."""
 
-    def __init__(self, broker: LocalBroker, wanted: PopRequest) -> None:
+    def __init__(self, broker: LocalBroker, wanted: PopRequest, fast: FastPops | None) -> None:
         self._broker = broker
+        self._fast = fast
         self.wanted = wanted
+
+    def pack(self, takes: SubscriptionData, attempts_max: int) -> Packed | None:
+        """Return a whole answer; None when `take` has to look."""
+        return None if self._fast is None else self._fast.pack(self.wanted, takes, attempts_max)
 
     async def take(self, caller: Caller, now_ms: int) -> list[Found]:
         """Return what is there. Raises Refusal."""

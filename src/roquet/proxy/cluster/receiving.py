@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from roquet.broker.api.caller import Caller
     from roquet.broker.operations.wrapping import Operation
+    from roquet.model.subscription import SubscriptionData
     from roquet.proxy.cluster.calls import Calls
     from roquet.proxy.cluster.guard import Gate
     from roquet.remoting.router import Peer
@@ -91,6 +92,10 @@ class ClusterSource(abc.ABC, Generic[_W]):
     @abc.abstractmethod
     async def _pop(self, now_ms: int) -> list[Found]:
         """Ask the broker. Raises Refusal and Rejected."""
+
+    def pack(self, takes: SubscriptionData, attempts_max: int) -> None:
+        """Have every message looked at."""
+        del takes, attempts_max
 
     async def wait(self, peer: Peer) -> Waiting:
         """Return why there was nothing: the broker has waited already."""

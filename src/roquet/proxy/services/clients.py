@@ -168,7 +168,11 @@ class Sessions:
 
     def find(self, context: Context) -> Session | None:
         """Return the client that calls, None when it has shown no settings that were taken."""
-        session = self.known(context)
+        return self.seen(context.access_key, context.client_id)
+
+    def seen(self, access_key: str, client_id: str) -> Session | None:
+        """Return a client that calls, None when it has shown no settings that were taken."""
+        session = self._known.get((access_key, client_id))
         if session is None or not session.kind:
             return None
         session.seen_ms = self._brokers.clock.steady_ms()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.model.subscription import SubscriptionData
     from roquet.protocol.command import Command
-    from roquet.proxy.brokers.api import Brokers, Found, Place, Source, Topic
+    from roquet.proxy.brokers.api import Brokers, Found, Packed, Place, Source, Topic
     from roquet.proxy.rules.context import Context
     from roquet.proxy.rules.limits import ProxyLimits
     from roquet.proxy.services.clients import Session, Sessions
@@ -56,6 +56,10 @@ class Outlet(Protocol):
 
     async def send(self, answer: Any) -> bool:
         """Send a part when there is room for it; false when nobody waits any more."""
+        ...
+
+    async def send_framed(self, parts: bytes) -> bool:
+        """Send parts that are framed already; false when nobody waits any more."""
         ...
 
 
@@ -128,6 +132,10 @@ class Consuming:
 
     async def _delivered(self, to: _Delivery, outlet: Outlet) -> bool:
         """Send what is there; false when there is nothing."""
+        packed = to.source.pack(to.takes, to.attempts_max)
+        if packed is not None:
+            await self._deliver_packed(to, packed, outlet)
+            return True
         found = await to.source.take(to.context.caller, self._brokers.clock.now_ms())
         if found:
             await self._deliver(to, found, outlet)
@@ -239,6 +247,18 @@ class Consuming:
         stamp = pb.ReceiveMessageResponse()
         set_millis(stamp.delivery_timestamp, self._brokers.clock.now_ms())
         await outlet.send(stamp)
+
+    async def _deliver_packed(self, to: _Delivery, packed: Packed, outlet: Outlet) -> None:
+        """Send an answer that is made; where nobody waits for it, its messages come back soon."""
+        wanted, session = to.source.wanted, to.session
+        flights = [Flight(wanted.topic, wanted.group, handle) for _, handle in packed.messages]
+        if session is not None and session.kind in PUSHED and self._rules.auto_renew:
+            for flight, (message_id, _) in zip(flights, packed.messages, strict=True):
+                self._renewals.add(session, to.context, flight, message_id, 0)
+        if await outlet.send_framed(packed.parts):
+            return
+        for flight in flights:
+            await self._settle(self._settlements.change(flight, NACK_MS, to.context.caller), to)
 
     async def _send(self, to: _Delivery, found: Found, outlet: Outlet) -> bool:
         wanted, record, handle = to.source.wanted, found.record, found.handle

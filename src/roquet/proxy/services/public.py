@@ -141,6 +141,10 @@ class Answer(Protocol):
         """Send a message when there is room; false when nobody waits any more."""
         ...
 
+    async def send_framed(self, messages: bytes) -> bool:
+        """Send messages that are framed already; false when nobody waits any more."""
+        ...
+
     def finish(self, status: int, text: str) -> None:
         """End the call."""
         ...

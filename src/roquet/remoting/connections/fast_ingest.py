@@ -7,7 +7,7 @@ bytes, commands and notes between the compiled part, the connections and the bro
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from roquet._native import Ingest as NativeIngest
 from roquet._native import decode_frames
@@ -20,9 +20,11 @@ from roquet.remoting.connections.popped import (
     MergeHere,
     PopHere,
     no_answer,
+    no_pop,
     nothing_in_memory,
     nowhere,
 )
+from roquet.remoting.told import AnsweredHere, PulledHere, StoredHere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from roquet.protocol.command import Command
     from roquet.remoting.codec import NativeFrame
     from roquet.remoting.connections.native import NativePort
+    from roquet.remoting.connections.popped import Give, Given, Wish
 
     _Merges = list[tuple[tuple[str, str, int, int, int], list[int], list[int], bytes, bool]]
     _Pops = list[tuple[int, str, str, int, int, int, int, int, str, bytes]]
@@ -51,61 +54,6 @@ TICK_S = 0.05
 """Between two ticks while messages are stored or pulled."""
 IDLE_TICK_S = 0.2
 """The same otherwise."""
-
-
-class PulledHere(NamedTuple):
-    """What pulls of one queue for one group came to without a processor."""
-
-    group: str
-    topic: str
-    queue_id: int
-    offset: int | None
-    """Offset that the last of them asked for; None when all had asked before."""
-    commit: int | None
-    """Offset that the last commit among them gave."""
-    commits: int
-    reads: int
-    """Answers that found messages."""
-    misses: int
-    """Answers that found none."""
-    messages: int
-    size: int
-    behind: int
-    """Messages left unread behind each answer that found some, added up."""
-    took_us: int
-    """Microseconds that reading took for the answers that found some, added up."""
-
-
-class StoredHere(NamedTuple):
-    """Messages that were stored without a processor, and sends that were answered."""
-
-    topic: str
-    queue_id: int
-    messages: int
-    size: int
-    sends: int
-    """Answers: with a flush to wait for they come later than their messages."""
-    took_us: int
-    """Microseconds from the arrival of these sends on, added up."""
-
-
-CLASSES_MS = tuple(float(bound) for bound in NativeIngest.CLASSES_MS)
-"""Upper bounds of the classes that answers are counted by, in milliseconds; one more has none."""
-
-
-class AnsweredHere(NamedTuple):
-    """How long the answers of one kind took that no processor gave, from arrival on."""
-
-    request_code: int
-    response_code: int
-    held: bool
-    """Whether they are answers to pulls that waited for a message."""
-    one_way: bool
-    """Whether nobody waited for them."""
-    counts: list[int]
-    """Answers by class."""
-    took_us: int
-    """Microseconds of all of them."""
 
 
 class IngestOwner(Protocol):
@@ -170,6 +118,7 @@ class FastPath:
         """Connections that the loop serves: pulls of theirs wait here."""
         self.begins: Callable[[], None] = lambda: None
         """Hears of the first of them."""
+        self._call_pop: Callable[[PopHere, Give], bytes | None] = no_pop
         self._serving = False
         self._was_used = False
         self._pause_s = TICK_S
@@ -198,6 +147,10 @@ class FastPath:
         """
         self._pop = pop
         self._merge = merge
+
+    def call_by(self, pop: Callable[[PopHere, Give], bytes | None]) -> None:
+        """Have plain pops of other fronts answered by `pop(pop, give)`; None: it is not plain."""
+        self._call_pop = pop
 
     def open(self, store: NativeStore, frame_size_max: int) -> None:
         """Begin to answer from and into an open store."""
@@ -291,6 +244,16 @@ class FastPath:
         if self._native is not None:
             self._before(self._native, self.now_ms())
         return self._native
+
+    def pop(self, pop: PopHere, give: Callable[[Wish, Rows], Given | None]) -> bytes | None:
+        """Return the answer to a pop of another front, as `give` has it of the native ingest.
+
+        None leaves it to the service.
+        """
+        rows = self.fresh()
+        if rows is None or self.connections.threads:
+            return None
+        return self._call_pop(pop, lambda wish: give(wish, rows))
 
     # --- what happens without a connection ------------------------------------------------------
 

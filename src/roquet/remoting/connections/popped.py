@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 class MergeHere(NamedTuple):
@@ -65,6 +65,20 @@ class Wish(NamedTuple):
     """Whether the caller keeps the checkpoints in memory."""
     waits: bool
     """Whether the pop is to wait when there is nothing, which an empty answer says."""
+
+
+Given = tuple[bytes, int, list[tuple[int, int, list[int], int]], list[tuple[int, int]]]
+"""What the core gave: (answer, messages left, (queue id, start offset, distances of the messages
+from it, where the group goes on), (queue id without a wanted message, where the group goes on))."""
+
+if TYPE_CHECKING:
+    Give = Callable[[Wish], Given | None]
+
+
+def no_pop(pop: object, give: object) -> bytes | None:
+    """Leave every pop of another front to the service, as long as nobody has said who decides."""
+    del pop, give
+    return None
 
 
 def no_answer(key: int, pop: object, rows: object) -> bytes | None:

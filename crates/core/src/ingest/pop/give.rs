@@ -107,13 +107,18 @@ struct Found {
     bytes: u64,
 }
 
+/// How another front than that of frames shows what was read of a queue; `None` when somebody has to
+/// look at a message, which leaves the whole pop to the processors.
+pub type Show<'a> = &'a mut dyn FnMut(&Batch, &Got) -> Option<Vec<u8>>;
+
 /// Gives messages; `None` when there are none and the pop does not wait, or when the processors have
-/// to look, and nothing has changed then.
+/// to look, and nothing has changed then. With `show` the answer is what that returned for each queue.
 pub(in crate::ingest) fn give(
     state: &State,
     store: &Store,
     wish: &Wish<'_>,
     ledger: &mut Ledger,
+    show: Option<Show<'_>>,
 ) -> Option<Given> {
     let began = Instant::now();
     let popping = state.pop.as_ref().filter(|popping| popping.pops)?;
@@ -132,8 +137,19 @@ pub(in crate::ingest) fn give(
     if found.gots.is_empty() || found.bytes > BYTES_MAX {
         return None;
     }
+    // What cannot be shown is found out before anything changes.
+    let mut shown = match show {
+        Some(show) => {
+            let parts = found.gots.iter().map(|(batch, got)| show(batch, got));
+            Some(parts.collect::<Option<Vec<_>>>()?)
+        }
+        None => None,
+    };
     if !wish.merges {
         let stored = keep(state, popping, store, wish, &found.gots)?;
+        if let Some(parts) = &mut shown {
+            parts.truncate(stored);
+        }
         for (batch, _) in found.gots.drain(stored..) {
             found.rest += i64::try_from(batch.diffs.len()).unwrap_or(0);
         }
@@ -144,7 +160,10 @@ pub(in crate::ingest) fn give(
     for (_, got) in &found.gots {
         found.rest += behind(got);
     }
-    let reply = write_answer(state, wish, &found)?;
+    let reply = match shown {
+        Some(parts) => parts.concat(),
+        None => write_answer(state, wish, &found)?,
+    };
     let took = began.elapsed();
     let waited = between(wish.since_ms, wish.now_ms);
     let mut misses = found.misses;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::Ingest;
 use crate::store::Store;
-use give::{Given, Wish};
+use give::{Given, Show, Wish};
 use settled::Settled;
 
 /// ACK_MESSAGE.
@@ -112,11 +112,21 @@ impl Ingest {
     /// Messages for a pop that was decided; `None` leaves it to the processors, and nothing has
     /// changed.
     pub fn give(&mut self, store: &Store, wish: &Wish<'_>) -> Option<Given> {
+        self.give_shown(store, wish, None)
+    }
+
+    /// The same for another front, which shows messages in its own form.
+    pub fn give_shown(
+        &mut self,
+        store: &Store,
+        wish: &Wish<'_>,
+        show: Option<Show<'_>>,
+    ) -> Option<Given> {
         let shared = Arc::clone(&self.shared);
         let table = shared.read();
         if !pops::covers(&table, wish.topic, wish.group) {
             return None;
         }
-        give::give(&table.state, store, wish, &mut self.ledger)
+        give::give(&table.state, store, wish, &mut self.ledger, show)
     }
 }

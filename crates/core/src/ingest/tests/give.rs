@@ -87,7 +87,7 @@ impl Made {
     }
 
     fn give(&mut self, wish: &Wish<'_>) -> Option<Given> {
-        let given = give(&self.state, &self.store, wish, &mut self.ledger);
+        let given = give(&self.state, &self.store, wish, &mut self.ledger, None);
         self.dispatched();
         given
     }

@@ -46,7 +46,7 @@ def make_fronts(
 def with_light(
     local: LocalBroker, base: Base, service: LightService, path: FastPath, answers: Answers | None
 ) -> LocalBroker:
-    """Return what other fronts are given, with light topics and the fast path of sends."""
+    """Return what other fronts are given, with light topics and the fast path."""
     light = service.light
     operations = make_light_operations(
         service.control,
@@ -56,7 +56,7 @@ def with_light(
         wrappers=front_wrappers(base, answers),
         access=base.access,
     )
-    # Its rows admit nothing where plugins are to see every send.
+    # Its rows admit nothing where plugins are to see every message.
     return dataclasses.replace(local, light=operations, fast=path)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from roquet.broker.pop.waits import PopWaits
     from roquet.broker.services.clients.heartbeats import Clients
     from roquet.broker.state import Identity
-    from roquet.remoting.connections.fast_ingest import Rows
-    from roquet.remoting.connections.popped import Given, PopHere, Wish
     from roquet.service.metrics import Metrics
 
 
@@ -30,8 +28,11 @@ class FastBroker(Protocol):
         """
         ...
 
-    def pop(self, pop: PopHere, give: Callable[[Wish, Rows], Given | None]) -> bytes | None:
-        """Return the answer that `give` makes of a pop; None when an operation has to look."""
+    def pop(self, pop: Any, give: Callable[[Any, Any], Any]) -> bytes | None:
+        """Return the answer that `give` makes of a pop; None when an operation has to look.
+
+        A pop, a wish and what comes of `give(wish, ingest)` have the shapes of the core's `Ingest`.
+        """
         ...
 
 

@@ -6,7 +6,6 @@ import dataclasses
 import ipaddress
 import platform
 import socket
-import sys
 from pathlib import Path  # noqa: TC003  (the loader looks at the types)
 from typing import TYPE_CHECKING
 
@@ -48,8 +47,6 @@ from roquet.store.tables.topics import TopicTableConfig
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-IO_THREADS = 1 if sys.platform == "linux" else 0
-"""Threads for connections, unless the settings say otherwise."""
 ROLES = ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
 
 
@@ -232,9 +229,9 @@ class ListenConfig:
     )
     io_threads: int = setting(
         "ioThreads",
-        IO_THREADS,
+        0,
         "Threads of compiled code that serve the connections and answer plain sends and pulls"
-        " beside Python, on Linux; 0: Python's loop serves them, as it does elsewhere.",
+        " beside Python; 0: Python's loop serves them. On Linux.",
         low=0,
         high=64,
     )

@@ -99,8 +99,8 @@ def _answered_in_core(it: Cluster) -> int:
     return it.broker.path.native.counters()["pops"]
 
 
-@pytest.mark.parametrize("buffer", ["false", "true"])
-def test_pop_that_waited_is_answered_by_the_core(tmp_path: Path, buffer: str) -> None:
+@pytest.mark.parametrize(("buffer", "threads"), [("false", "0"), ("true", "0"), ("true", "1")])
+def test_pop_that_waited_is_answered_by_the_core(tmp_path: Path, buffer: str, threads: str) -> None:
     async def tell(it: Cluster) -> None:
         await make_topic(it)
         # The first pops of a group are for the service: it has no offsets yet.
@@ -117,10 +117,13 @@ def test_pop_that_waited_is_answered_by_the_core(tmp_path: Path, buffer: str) ->
             assert (await it.call(ack_command(got.handles[0]))).code == 0
             assert not (await pop(it)).bodies
 
-    play(tmp_path, tell, enablePopBufferMerge=buffer)
+    play(tmp_path, tell, enablePopBufferMerge=buffer, ioThreads=threads)
 
 
-def test_pops_by_the_core_obey_changes_of_topic_group_and_broker(tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", ["0", "1"])
+def test_pops_by_the_core_obey_changes_of_topic_group_and_broker(
+    tmp_path: Path, threads: str
+) -> None:
     async def tell(it: Cluster) -> None:
         tables, state = it.broker.metadata, it.broker.state
         await make_topic(it)
@@ -158,7 +161,7 @@ def test_pops_by_the_core_obey_changes_of_topic_group_and_broker(tmp_path: Path)
             back()
             assert (await pop(it)).bodies
 
-    play(tmp_path, tell)
+    play(tmp_path, tell, ioThreads=threads)
 
 
 def test_pop_that_waited_is_answered_by_the_service_when_it_is_not_plain(tmp_path: Path) -> None:

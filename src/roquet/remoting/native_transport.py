@@ -9,17 +9,16 @@ from roquet.base.overriding import override
 
 if TYPE_CHECKING:
     from roquet._native import NetConnection
-    from roquet.remoting.connections.connection import Connection
 
 
 class NativeTransport(asyncio.Transport):
     """Writes to a connection that a thread serves, and stops its reading."""
 
-    def __init__(self, net: NetConnection, connection: Connection) -> None:
+    def __init__(self, net: NetConnection, connection: asyncio.BaseProtocol) -> None:
         """Be open and read."""
         super().__init__()
         self._net = net
-        self._connection: Connection | None = connection
+        self._connection: asyncio.BaseProtocol | None = connection
         self._closing = False
         self._reading = True
         self._stuck = False

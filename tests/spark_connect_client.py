@@ -13,7 +13,9 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from roquet.base.errors import UsageError
-from roquet.spark.jobs import archive, rebuild, replay, stats
+from roquet.spark.jobs import archive, cdc, rebuild, replay, stats
+from roquet.spark.jobs.archiving import quarantine
+from roquet.spark.jobs.lake import Lake
 from roquet.spark.source import register
 
 STREAM_S: Final = 300
@@ -40,11 +42,11 @@ def stream(spark: Any, servers: str, topic: str, checkpoint: str) -> None:
 
 def refusals(spark: Any, servers: str, folder: Path) -> dict[str, str]:
     """Return what each job says that needs a JVM."""
-    lake, store = str(folder / "lake"), str(folder / "store")
+    topics = {"nameServers": servers, "subscribe": "Orders"}
+    table = {**topics, "key": "id", "columns": "id bigint", "out": str(folder / "table")}
     given: dict[str, tuple[Any, dict[str, str]]] = {
-        "archive": (archive, {"nameServers": servers, "subscribe": "Orders", "out": lake}),
-        "rebuild": (rebuild, {"store": store, "out": str(folder / "rebuilt")}),
-        "replay": (replay, {"lake": lake, "nameServers": servers, "run": "one"}),
+        "cdc": (cdc, table),
+        "rebuild": (rebuild, {"store": str(folder / "store"), "out": str(folder / "rebuilt")}),
     }
     found: dict[str, str] = {}
     for name, (job, options) in given.items():
@@ -53,6 +55,30 @@ def refusals(spark: Any, servers: str, folder: Path) -> dict[str, str]:
         except UsageError as error:
             found[name] = str(error)
     return found
+
+
+def lake(spark: Any, servers: str, folder: Path) -> dict[str, object]:
+    """Archive a topic in parts and with a newer schema, look after the lake, and replay it."""
+    out = str(folder / "lake")
+    given = {"nameServers": servers, "subscribe": "Orders", "out": out, "body": "json"}
+    said: list[str] = []
+    first = archive.run(
+        spark, {**given, "schema": "a int", "maxOffsetsPerTrigger": "25"}, said.append
+    )
+    again = archive.run(spark, {**given, "schema": "a bigint, b int"}, said.append)
+    done = archive.run(spark, {"out": out, "compact": "true", "check": "true"}, said.append)
+    kept = Lake(spark, out, "parquet")
+    rows = kept.read().select("body").collect()
+    bad = quarantine.read(kept).count()
+    to = {"lake": out, "nameServers": servers, "topic": "Replayed", "run": "one", "waveRows": "40"}
+    sent = [replay.run(spark, to, said.append).lines for _ in range(2)]
+    return {
+        "archived": [first.lines[0], again.lines[0], *done.lines],
+        "kept": sorted(int(bytes(row.body)) for row in rows),
+        "bad": bad,
+        "sent": sent,
+        "said": said,
+    }
 
 
 def _say(text: str) -> None:
@@ -76,6 +102,8 @@ def main(url: str, servers: str, folder: Path) -> None:
         found["lines"] = stats.run(spark, options, _say).lines
         (topic,) = spark.read.parquet(f"{out}/topics").collect()
         found["topics"] = (topic.topic, topic.messages, topic.queues)
+        found["lake"] = lake(spark, servers, folder)
+        found["Replayed"] = bodies(spark, servers, "Replayed")
         found["refusals"] = refusals(spark, servers, folder)
     finally:
         spark.stop()

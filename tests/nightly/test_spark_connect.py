@@ -23,7 +23,7 @@ COUNT = 60
 def test_source_sink_stream_and_jobs_run_over_spark_connect(
     running: Running, tmp_path: Path
 ) -> None:
-    for topic in ("Orders", "Copied", "Streamed"):
+    for topic in ("Orders", "Copied", "Streamed", "Replayed"):
         running.create_topic(topic, 2)
     for queue in range(2):
         numbers = range(queue, COUNT, 2)
@@ -34,24 +34,44 @@ def test_source_sink_stream_and_jobs_run_over_spark_connect(
         given = ("--nameServers", running.name_servers, "--subscribe", "Orders", "--out")
         master = (*job, "--master", server.url)
         told = server.client(*master, "stats", *given, str(tmp_path / "told"))
-        lake = str(tmp_path / "lake")
-        refused = server.client(*job, "archive", *given, lake, code=2, remote=server.url)
+        lake = str(tmp_path / "lake2")
+        archived = server.client(*master, "archive", *given, lake)
+        endless = ("--interval", "5")
+        refused = server.client(*job, "archive", *given, lake, *endless, code=2, remote=server.url)
         conf = ("--conf", "spark.executor.memory=1g")
         fixed = server.client(*master, *conf, "stats", *given, lake, code=2)
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["session"].startswith("pyspark.sql.connect.")
-    for topic in ("Orders", "Copied", "Streamed"):
+    for topic in ("Orders", "Copied", "Streamed", "Replayed"):
         assert found[topic] == list(range(COUNT)), topic
     assert found["lines"] == [f"{COUNT} messages counted"]
     assert found["topics"] == ["Orders", COUNT, 2]
     assert (tmp_path / "out" / "report.html").stat().st_size > 1000
     assert f"{COUNT} messages counted" in told.stdout.splitlines()
-    assert set(found["refusals"]) == {"archive", "rebuild", "replay"}
+    assert f"{COUNT} messages archived in 1 micro-batches" in archived.stdout.splitlines()
+    kept = found["lake"]
+    # Bodies are numbers, and no objects.
+    assert kept["kept"] == list(range(COUNT))
+    assert kept["bad"] == COUNT
+    assert kept["archived"] == [
+        f"{COUNT} messages archived in 3 micro-batches",
+        "0 messages archived in 0 micro-batches",
+        "3 parts merged into 1",
+        "no difference",
+    ]
+    assert [it[0] for it in kept["sent"]] == [
+        f"{COUNT} messages sent in 2 waves",
+        "0 messages sent in 0 waves",
+    ]
+    assert "schema 2 of the lake: value.a was int and is bigint; value.b int is new" in kept["said"]
+    assert set(found["refusals"]) == {"cdc", "rebuild"}
     for name, text in found["refusals"].items():
         assert text.startswith(f"the job {name} cannot run over Spark Connect"), text
         assert "\n" not in text
-    for answer, start in ((refused, "the job archive"), (fixed, "spark.executor.memory")):
+    for answer, start in (
+        (refused, "over Spark Connect archive has"),
+        (fixed, "spark.executor.memory"),
+    ):
         (line,) = [it for it in answer.stderr.splitlines() if start in it]
         assert "over Spark Connect" in line
         assert "Traceback" not in answer.stderr
-    assert not (tmp_path / "lake").exists()

@@ -19,19 +19,21 @@ from roquet.base.errors import UsageError
 from roquet.spark.jobs.archiving import staging_source
 from roquet.spark.jobs.archiving import topics as lake_topics
 from roquet.spark.jobs.archiving import upkeep as lake_upkeep
-from roquet.spark.jobs.archiving.quarantine import FOLDER, Quarantine
+from roquet.spark.jobs.archiving.by_ranges import RangeArchiver
+from roquet.spark.jobs.archiving.parts import Parts, named
+from roquet.spark.jobs.archiving.quarantine import FOLDER
 from roquet.spark.jobs.archiving.wanted import LISTENING, ArchiveOptions
 from roquet.spark.jobs.lake import Lake
 from roquet.spark.jobs.lake import configuration as lake_configuration
 from roquet.spark.jobs.shared import metrics
-from roquet.spark.jobs.shared.connect import need_context
+from roquet.spark.jobs.shared.connect import context
 from roquet.spark.jobs.shared.patience import patiently
 from roquet.spark.jobs.shared.report import Report
 from roquet.spark.jobs.storage import schemas
 from roquet.spark.jobs.storage.catalog import CHECKPOINT_COMMITS
 from roquet.spark.jobs.storage.files import LakeError
 from roquet.spark.offsets import QueueKey, from_json, to_json
-from roquet.spark.schema import COLUMNS, ddl
+from roquet.spark.schema import COLUMNS
 from roquet.spark.source import register
 
 if TYPE_CHECKING:
@@ -70,13 +72,13 @@ def run(
     wanted = ArchiveOptions.parse(options)
     if wanted.dry_run:
         return Report(wanted.plan())
-    need_context(spark, "archive")
     register(spark)
     time = clock or SystemClock()
     lake = Lake(spark, wanted.out, wanted.kind)
     lines: list[str] = []
     if wanted.reading:
-        archiver = Archiver(lake, wanted, say, time)
+        kind = RangeArchiver if context(spark) is None else Archiver
+        archiver = kind(lake, wanted, say, time)
         archiver.run()
         lines.append(f"{archiver.rows:,} messages archived in {archiver.batches:,} micro-batches")
         if archiver.bad:
@@ -108,15 +110,14 @@ class Archiver:
         # What the source is told when tasks write; None when Spark does.
         self._staging = staging_source.options(lake) if wanted.bodies.kind == "raw" else None
         self._counts: dict[int, int] = {}
-        self._version = 1
-        self._quarantine: Quarantine | None = None
+        self._parts = Parts(lake, wanted, say)
         self.rows = 0
         self.batches = 0
 
     @property
     def bad(self) -> int:
         """Bodies that were not as the schema says, since the job began."""
-        return 0 if self._quarantine is None else self._quarantine.count
+        return self._parts.bad
 
     def run(self) -> None:
         """Archive up to the present, or until the query is stopped."""
@@ -126,15 +127,7 @@ class Archiver:
             self._ends = ends(self._lake)
         if self._ends and not self._lake.files.exists(self._wanted.checkpoint):
             lake_topics.check(self._lake, self._ends, self._wanted.reading)
-        wanted, shape = self._wanted, self._shaped(self._lake.spark.createDataFrame([], ddl()))
-        version = self._lake.create(shape.schema, self._say)
-        if self._lake.kind == "parquet":
-            self._version = version
-        if wanted.bodies.kind != "raw":
-            value = shape.schema[schemas.VALUE].dataType
-            self._quarantine = Quarantine(
-                self._lake, wanted.bodies, value, refuse=wanted.fail_on_bad
-            )
+        self._parts.begin()
         frame = self._frame()
         patiently(lambda: self._follow(self._start(frame)), self._say)
 
@@ -184,7 +177,7 @@ class Archiver:
 
     def _part(self, name: str) -> str:
         """Return a part's name with its schema: that of an earlier try which is committed."""
-        known = [schemas.named(name, it) for it in range(1, self._version + 1)]
+        known = [schemas.named(name, it) for it in range(1, self._parts.version + 1)]
         for part in known[:-1]:
             if self._lake.catalog.has(part):
                 return part
@@ -192,7 +185,7 @@ class Archiver:
         return known[-1]
 
     def _delta(self, part: str, frame: DataFrame, query: str, number: int) -> list[Entry]:
-        bad = self._quarantine
+        bad = self._parts.quarantine
 
         def check() -> None:
             self._overlap(self._first(frame))
@@ -201,32 +194,17 @@ class Archiver:
 
         def done(rows: DataFrame) -> None:
             if bad is not None and not rows.where(f"{schemas.VALUE} is null").isEmpty():
-                self._name(bad.take(part, rows))
+                self._parts.tell(bad.take(part, rows))
 
         return self._lake.publish_delta(
-            part, _named(part, frame), query, number, check=check, done=done
+            part, named(part, frame), query, number, check=check, done=done
         )
 
     def _staged(self, part: str, frame: DataFrame) -> list[Entry]:
-        from pyspark.sql import Observation  # noqa: PLC0415  (slow to import)
-        from pyspark.sql import functions as f  # noqa: PLC0415
-
         lake = self._lake
-        if self._staging is not None:
-            return lake.gather(part, staging_source.staged(lake.spark, frame, lake.begin(part)))
-        rows = _named(part, frame)
-        if self._quarantine is None:
-            return lake.stage(part, rows)
-        seen = Observation()
-        bad = f.count_if(f.col(schemas.VALUE).isNull()).alias("bad")
-        entries = lake.stage(part, rows.observe(seen, bad))
-        if seen.get["bad"] and (staged := lake.staged(part)) is not None:
-            self._name(self._quarantine.take(part, staged))
-        return entries
-
-    def _name(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self._say(line)
+        if self._staging is None:
+            return self._parts.stage(part, frame)
+        return lake.gather(part, staging_source.staged(lake.spark, frame, lake.begin(part)))
 
     def _last(self, frame: DataFrame) -> dict[QueueKey, int]:
         """Return the last offset that a micro-batch has of each queue."""
@@ -290,24 +268,7 @@ class Archiver:
         reader = self._lake.spark.readStream
         if self._staging is not None:
             return reader.format(staging_source.NAME).options(**reading, **self._staging).load()
-        rows = self._shaped(reader.format("roquet").options(**reading).load().select(*COLUMNS))
-        newest = self._lake.schema()
-        same = schemas.nullable(rows.schema) == schemas.nullable(newest)
-        return rows if same else schemas.as_newest(rows, newest)
-
-    def _shaped(self, frame: DataFrame) -> DataFrame:
-        """Return rows of the source as the lake has them. Raises UsageError."""
-        from pyspark.errors import ParseException  # noqa: PLC0415  (slow to import)
-        from pyspark.sql import functions as f  # noqa: PLC0415
-
-        wanted = self._wanted
-        try:
-            value = wanted.bodies.column()
-        except ParseException as error:
-            raise UsageError(f"schema: {str(error).strip().splitlines()[0][:300]}") from error
-        if value is not None:
-            frame = frame.withColumn("value", value)
-        return frame.withColumn("day", f.to_date("storeTimestamp")).withColumn("part", f.lit(""))
+        return self._parts.rows(reader.format("roquet").options(**reading).load().select(*COLUMNS))
 
     def _start(self, frame: DataFrame) -> StreamingQuery:
         wanted = self._wanted
@@ -365,12 +326,6 @@ def _begins(entries: Iterable[Entry]) -> dict[QueueKey, int]:
         queue = QueueKey(it.place.topic, it.broker, it.queue)
         found[queue] = min(it.from_offset, found.get(queue, it.from_offset))
     return found
-
-
-def _named(part: str, frame: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f  # noqa: PLC0415  (slow to import)
-
-    return frame.withColumn("part", f.lit(part))
 
 
 def _look_after(

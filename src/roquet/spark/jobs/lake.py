@@ -20,10 +20,12 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
+from roquet.spark.jobs.shared.connect import context
 from roquet.spark.jobs.shared.queries import sql
 from roquet.spark.jobs.storage import schemas
 from roquet.spark.jobs.storage.catalog import CRC, RANGES, Catalog, Entry, entry, gone, merged
 from roquet.spark.jobs.storage.files import Files, LakeError
+from roquet.spark.jobs.storage.plain_files import PlainFiles
 from roquet.spark.jobs.storage.summary import Held, Part
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ SCHEMAS: Final = "_schemas"
 """The folder of schemas after the first, by their numbers."""
 LINE_MAX: Final = 2000
 """Characters of a line that names new columns."""
+_ESCAPED: Final = frozenset("\"#%'*/:=?\\\x7f{[]^")
+"""What Spark escapes in names of folders, besides control characters."""
 TRIES: Final = 5
 """How often a reader looks again when parts were replaced between two looks."""
 DELTA: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
@@ -69,6 +73,11 @@ def configuration(kind: str) -> dict[str, str]:
     }
 
 
+def escaped(name: str) -> str:
+    """Return a name as Spark writes it in the name of a folder."""
+    return "".join(f"%{ord(it):02X}" if it in _ESCAPED or it < " " else it for it in name)
+
+
 def _silent(_: str) -> None:
     """Say nothing."""
 
@@ -81,7 +90,7 @@ class Lake:
         self.spark = spark
         self.root = root.rstrip("/")
         self.kind = kind
-        self.files = Files(spark)
+        self.files: Files = PlainFiles() if context(spark) is None else Files(spark)
         self.catalog = Catalog(spark, self.files, self.root)
         self._about = f"{self.root}/_lake.json"
 
@@ -204,22 +213,21 @@ class Lake:
 
     def place(self, it: Part) -> str:
         """Return a part's folder."""
-        escaped: Any = self.spark.sparkContext
-        # Spark's own escaping of folder names, so that it reads what we write and the reverse.
-        utils = escaped._jvm.org.apache.spark.sql.catalyst.catalog.ExternalCatalogUtils  # noqa: SLF001
-        topic = utils.escapePathName(it.topic)
-        return f"{self.root}/topic={topic}/day={it.day}/part={it.part}"
+        return f"{self.root}/topic={escaped(it.topic)}/day={it.day}/part={it.part}"
 
     def _of(self, folders: Sequence[str], base: str, schema: StructType) -> DataFrame | None:
         from pyspark.errors import AnalysisException  # noqa: PLC0415  (slow to import)
 
         reader = self.spark.read.schema(schema).option("basePath", base)
         try:
-            return reader.parquet(*folders)
+            found = reader.parquet(*folders)
+            # Spark Connect looks for the folders when it is asked for columns.
+            there = bool(found.columns)
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise
             return None
+        return found if there else None
 
     def _delta(self, parts: Sequence[Part]) -> DataFrame:
         table = self.spark.read.format("delta").load(self.root)

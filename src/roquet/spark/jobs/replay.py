@@ -31,7 +31,6 @@ from roquet.spark.jobs.lake import Lake
 from roquet.spark.jobs.lake import configuration as lake_configuration
 from roquet.spark.jobs.options.lake import REPLAY
 from roquet.spark.jobs.shared import metrics
-from roquet.spark.jobs.shared.connect import need_context
 from roquet.spark.jobs.shared.queries import sql
 from roquet.spark.jobs.shared.report import Report
 from roquet.spark.jobs.storage.catalog import entry
@@ -205,7 +204,6 @@ def run(
     Raises UsageError, LakeError, and what Spark raises for rows that could not be sent.
     """
     wanted = ReplayOptions.parse(options)
-    need_context(spark, "replay")
     register(spark)
     lake = Lake(spark, wanted.lake, wanted.kind)
     lake.schema()

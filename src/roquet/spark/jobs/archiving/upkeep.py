@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
 from roquet.spark.jobs.archiving import quarantine
-from roquet.spark.jobs.shared.queries import sql
+from roquet.spark.jobs.shared.queries import cores, sql
 from roquet.spark.jobs.storage import schemas
 from roquet.spark.jobs.storage.catalog import CRC, Entry, entry, gone, merged
 from roquet.spark.jobs.storage.files import LakeError
@@ -177,7 +177,7 @@ def vacuum(spark: SparkSession, table: str) -> None:
     """Let Delta remove the files that no version needs any more."""
     # It lists folders with as many tasks as this setting says: 10,000, however small the lake is.
     usual = str(spark.conf.get(_LISTING))
-    few = min(int(usual), _TASKS_A_CORE * spark.sparkContext.defaultParallelism)
+    few = min(int(usual), _TASKS_A_CORE * cores(spark))
     spark.conf.set(_LISTING, str(few))
     try:
         sql(spark, f"VACUUM {table}")

@@ -22,6 +22,7 @@ from roquet.spark.jobs.archiving.replay_plan import (
     waves,
 )
 from roquet.spark.jobs.archiving.replay_plan import merged as merged_lines
+from roquet.spark.jobs.archiving.wanted import ArchiveOptions
 from roquet.spark.jobs.options.lake import ARCHIVE, REPLAY
 from roquet.spark.jobs.shared import metrics
 from roquet.spark.jobs.storage.catalog import Entry, merged
@@ -105,8 +106,8 @@ def test_plans_say_what_would_be_done(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_schema_may_be_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "orders.ddl").write_text("n int, who string\n")
     given = {**FROM, "body": "json", "schema": str(tmp_path / "orders.ddl")}
-    assert archive.ArchiveOptions.parse(given).bodies.schema == "n int, who string"
-    assert archive.ArchiveOptions.parse({**given, "schema": "n int"}).bodies.schema == "n int"
+    assert ArchiveOptions.parse(given).bodies.schema == "n int, who string"
+    assert ArchiveOptions.parse({**given, "schema": "n int"}).bodies.schema == "n int"
 
 
 def test_delta_needs_its_jar_and_nothing_else_does() -> None:

@@ -14,6 +14,7 @@ from roquet.spark.jobs.storage.plain_files import PlainFiles
 from roquet.spark.offsets import QueueKey, Range
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -46,11 +47,12 @@ def test_files_are_written_whole_renamed_and_removed(tmp_path: Path) -> None:
 def test_checksums_of_hadoop_go_with_their_file(tmp_path: Path) -> None:
     # Hadoop compares a file with the checksum beside it, whoever wrote the file since.
     files, beside = PlainFiles(), tmp_path / ".a.crc"
-    for change in (
+    changes: list[Callable[[], object]] = [
         lambda: files.replace(f"{tmp_path}/a", "new"),
         lambda: files.rename(f"{tmp_path}/a", f"{tmp_path}/b"),
         lambda: files.delete(f"{tmp_path}/a"),
-    ):
+    ]
+    for change in changes:
         beside.write_bytes(b"old")
         change()
         assert not beside.exists()

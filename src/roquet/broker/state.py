@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from roquet.base.overriding import override
 from roquet.model.topic import READ_WRITE, can_read, can_write
-from roquet.protocol.hosts import host_bytes
+from roquet.protocol.hosts import host_bytes, join_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,12 +31,12 @@ class Identity:
     @property
     def address(self) -> str:
         """`ip:port` that clients use."""
-        return _joined(self.ip, self.port)
+        return join_address(self.ip, self.port)
 
     @property
     def ha_address(self) -> str:
         """`ip:port` that slaves use."""
-        return _joined(self.ha_ip, self.ha_port)
+        return join_address(self.ha_ip, self.ha_port)
 
     @property
     def store_host(self) -> bytes:
@@ -95,8 +95,4 @@ class BrokerState:
 @functools.lru_cache(maxsize=64)
 def _host(ip: str, port: int) -> bytes:
     """Work out the bytes once for all messages."""
-    return host_bytes(_joined(ip, port))
-
-
-def _joined(ip: str, port: int) -> str:
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+    return host_bytes(join_address(ip, port))

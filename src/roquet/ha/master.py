@@ -23,6 +23,7 @@ from roquet.ha.secret import MasterGate
 from roquet.ha.strangers import is_listed
 from roquet.ha.tail import Arrival, Tail, Verdict, encode_verdict, is_same
 from roquet.ha.threads import LogThread, take_socket
+from roquet.protocol.hosts import join_address
 from roquet.service.http.listening import port_of
 from roquet.service.ratelog import RateLog
 from roquet.store.results import StoreFault
@@ -191,7 +192,7 @@ class SlaveLink(asyncio.Protocol):
         # The transports of uvloop are no subclasses of asyncio's.
         transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername") or ("?", 0)
-        self._address = f"{peer[0]}:{peer[1]}"
+        self._address = join_address(peer[0], peer[1])
         self._host = self._slave = str(peer[0])
         master = self._master
         if not is_listed(self._host, master.entrance.addresses):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import ipaddress
 from typing import TYPE_CHECKING, TypeAlias
@@ -14,6 +15,9 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 NETWORKS_MAX = 256
 """Networks in a list of a setting."""
+
+_MAPPED_BITS = 96
+"""Bits before the IPv4 address in an IPv6 address that has one."""
 
 PORT_MAX = 65535
 NAME_SERVER_PORT = 9876
@@ -56,6 +60,18 @@ def split_address(text: str) -> tuple[str, int]:
     return host, int(digits)
 
 
+def join_address(host: str, port: int) -> str:
+    """Return `host:port` for a host as sockets and settings have it: IPv6 gets its brackets.
+
+    An IPv4 address mapped into IPv6, as a socket for both kinds has it, is the IPv4 address.
+    """
+    if ":" not in host:
+        return f"{host}:{port}"
+    with contextlib.suppress(ValueError):  # what is no address is shown as it is
+        host = str(read_ip(host))
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def split_addresses(text: str) -> tuple[str, ...]:
     """Split a `;` separated list of addresses, checking each. Raises ValueError."""
     found = tuple(part.strip() for part in text.split(";") if part.strip())
@@ -95,10 +111,19 @@ def read_ip(text: str) -> Address:
 @functools.lru_cache(maxsize=16)
 def networks_of(text: str) -> tuple[Network, ...]:
     """Return the networks of a list with commas. Raises ValueError."""
-    found = [ipaddress.ip_network(name.strip()) for name in text.split(",") if name.strip()]
+    found = [_network(name.strip()) for name in text.split(",") if name.strip()]
     if len(found) > NETWORKS_MAX:
         raise ValueError(f"there are more than {NETWORKS_MAX} networks")
     return tuple(found)
+
+
+def _network(text: str) -> Network:
+    """Return a network; one of IPv4 addresses mapped into IPv6 is the network of IPv4."""
+    found = ipaddress.ip_network(text)
+    mapped = read_ip(str(found.network_address))
+    if found.version == 4 or mapped.version == 6 or found.prefixlen < _MAPPED_BITS:
+        return found
+    return ipaddress.IPv4Network((mapped.packed, found.prefixlen - _MAPPED_BITS))
 
 
 def networks_fault(text: str) -> str | None:

@@ -14,7 +14,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from roquet._native import BalancerHeader
-from roquet.protocol.hosts import is_within
+from roquet.protocol.hosts import host_of, is_within
 from roquet.service.ratelog import RateLog
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Balancers:
         when the peer leaves in the middle of a header.
         """
         first = await first_byte()
-        host = address.rpartition(":")[0]
+        host = host_of(address)
         if first is None or not self._speaks(first, host):
             return first, address
         try:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from roquet.base.errors import cannot_listen
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import reply_to
+from roquet.protocol.hosts import Network, join_address
 from roquet.remoting.balancer import Balancers
 from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.connections.accept_rate import AcceptRate
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
     from roquet.protocol.command import Command
-    from roquet.protocol.hosts import Network
     from roquet.remoting.connections.native import NativePort
     from roquet.remoting.connections.waits import KernelWaits
     from roquet.remoting.router import Peer, Router
@@ -291,7 +291,7 @@ class Server:
         key = next(KEYS)
         self._addresses[key] = host
         self._per_address[host] += 1
-        self._tasks.spawn(self._welcome(accepted, key, f"{host}:{port}"), "accept")
+        self._tasks.spawn(self._welcome(accepted, key, join_address(host, port)), "accept")
 
     async def _welcome(self, accepted: socket.socket, key: int, address: str) -> None:
         """Look at the first byte without taking it, then make the transport that it asks for."""

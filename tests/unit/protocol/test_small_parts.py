@@ -153,6 +153,16 @@ def test_unique_ids() -> None:
 def test_hosts() -> None:
     assert hosts.host_text(bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])) == "127.0.0.1:10911"
     assert hosts.host_text(hosts.host_bytes("[fe80::1]:9")) == "[fe80::1]:9"
+    for host, joined in (
+        ("10.0.0.7", "10.0.0.7:9"),
+        ("fd00::7", "[fd00::7]:9"),
+        ("fe80::1%eth0", "[fe80::1%eth0]:9"),
+        ("::ffff:10.0.0.7", "10.0.0.7:9"),
+        ("?", "?:9"),
+    ):
+        assert hosts.join_address(host, 9) == joined
+        if host != "?":
+            assert len(hosts.host_bytes(joined)) == (20 if "[" in joined else 8)
     assert hosts.split_address("localhost:1") == ("localhost", 1)
     assert hosts.split_addresses(" a:1; b:2 ;") == ("a:1", "b:2")
     for bad in (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from roquet.base.errors import cannot_listen
 from roquet.base.overriding import override
+from roquet.protocol.hosts import join_address
 from roquet.remoting.connections.connection import KEYS, RECEIVE_SIZE, Connection
 from roquet.remoting.connections.limits import MIB, Budget, ConnectionConfig
 from roquet.service.background import Tasks
@@ -71,7 +72,7 @@ class RelayLink(Connection):
         """Learn the peer's address."""
         if not self.address:
             peer = transport.get_extra_info("peername") or ("?", 0)
-            self.address = f"{peer[0]}:{peer[1]}"
+            self.address = join_address(peer[0], peer[1])
         raw = transport.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -161,7 +162,7 @@ class Links:
     async def dial(self, host: str, port: int, timeout_s: float) -> RelayLink:
         """Connect. Raises OSError (TimeoutError among them) and ssl.SSLError, which is one."""
         link = self.make()
-        link.address = f"{host}:{port}"
+        link.address = join_address(host, port)
         async with asyncio.timeout(timeout_s):
             await asyncio.get_running_loop().create_connection(
                 lambda: link, host, port, ssl=self._tls

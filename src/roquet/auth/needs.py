@@ -123,8 +123,10 @@ def _query(_: Command, ext: _Ext) -> list[Need]:
 def _offsets_of_group(action: Action) -> _Reader:
     def read(_: Command, ext: _Ext) -> list[Need]:
         name, owner = ext.get("topic", ""), group(ext.get("consumerGroup", ""))
-        found = [] if name.startswith(RETRY_PREFIX) else [need(topic(name), Action.SUB, action)]
-        return [*found, need(owner, Action.SUB, action)]
+        # A retry topic is its group's, which need not be the group whose offsets are meant.
+        of = group(name) if name.startswith(RETRY_PREFIX) else topic(name)
+        found = [need(of, Action.SUB, action), need(owner, Action.SUB, action)]
+        return list(dict.fromkeys(found))
 
     return read
 

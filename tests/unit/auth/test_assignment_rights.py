@@ -42,3 +42,19 @@ async def test_user_learns_of_no_assignment_and_no_table_of_others(tmp_path: Pat
             assert (await it.call(Command(code, {}), users.INNER)).code == 0, code
         await it.allow(bob, users.entry("Cluster:DefaultCluster", "Get"))
         assert (await it.call(Command(43, {}), bob)).code == 0
+
+
+@on_loop
+async def test_user_keeps_no_offsets_in_the_retry_topic_of_another_group(tmp_path: Path) -> None:
+    ann = users.ANN
+    async with users.guarded(tmp_path) as it:
+        await it.make(ann)
+        await it.allow(ann, users.entry("Group:mine", "Sub"))
+        for code, group, answer in (
+            *((14, "theirs", 16), (15, "theirs", 16)),
+            # The one is not there, the other has no topic: the user may ask.
+            *((14, "mine", 22), (15, "mine", 17)),
+        ):
+            asked = {"topic": f"%RETRY%{group}", "consumerGroup": "mine", "queueId": "0"}
+            asked["commitOffset"] = "7"
+            assert (await it.call(Command(code, asked), ann)).code == answer, (code, group)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from roquet.protocol.hosts import join_address
+
 if TYPE_CHECKING:
     from roquet.broker.config import BrokerConfig
     from roquet.broker.network.ports import Listeners
@@ -19,12 +21,14 @@ def boot_lines(config: BrokerConfig, identity: Identity, listeners: Listeners) -
     ]
     bind = config.server.bind_address
     lines.append(
-        f"listening on {bind}:{listeners.port} (fast {listeners.fast_port}),"
+        f"listening on {join_address(bind, listeners.port)} (fast {listeners.fast_port}),"
         f" store in {config.store.folder}"
     )
     if config.server.metrics == "PROM":
         where = config.exporter.prom_host or bind
-        lines.append(f"/metrics, /livez and /readyz on {where}:{config.server.metrics_port}")
+        lines.append(
+            f"/metrics, /livez and /readyz on {join_address(where, config.server.metrics_port)}"
+        )
     lines += role_lines(config, identity)
     if bind in {"0.0.0.0", "::"} and not (config.acl.enabled or config.auth.enabled):  # noqa: S104
         lines.append(

@@ -13,7 +13,7 @@ from roquet.cli import output
 from roquet.cli.commands.asking import ask
 from roquet.cli.contexts import secret_of
 from roquet.cli.exits import EXIT_LEFT_OUT
-from roquet.protocol.hosts import split_address
+from roquet.protocol.hosts import join_address, split_address
 
 if TYPE_CHECKING:
     import argparse
@@ -229,7 +229,7 @@ async def _addresses_of(broker: str) -> set[str]:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):  # UnicodeError: no name that anybody could have
         return {broker}  # whoever asks there says why it cannot be reached
-    return {broker, *(f"{at[0]}:{at[1]}" for *_, at in found if isinstance(at[0], str))}
+    return {broker, *(join_address(at[0], at[1]) for *_, at in found if isinstance(at[0], str))}
 
 
 async def _bring(

@@ -18,6 +18,7 @@ from roquet.cli.exits import EXIT_CONFIGURATION
 from roquet.cli.servers.proxy import ProxyFlags, rules_from
 from roquet.cli.servers.serve import fail, guarded, in_the_way, say
 from roquet.client._cluster.target import parse
+from roquet.protocol.hosts import join_address
 from roquet.proxy.cluster.config import ClusterConfig
 from roquet.proxy.remoting.app import build as build_remoting
 from roquet.proxy.remoting.limits import RemotingLimits
@@ -152,12 +153,13 @@ def proxy(options: argparse.Namespace) -> int:
     async def serve(stop: asyncio.Event) -> int:
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(in_the_way("--grpc-port", built.app))
-            where = f"gRPC on {options.bind}:{built.port.port}"
+            where = f"gRPC on {join_address(options.bind, built.port.port)}"
             if remoting is not None:
                 await stack.enter_async_context(in_the_way("--remoting-port", remoting.app))
-                where += f", remoting on {options.bind}:{remoting.server.port}"
+                where += f", remoting on {join_address(options.bind, remoting.server.port)}"
             if built.health is not None:
-                where += f", health and figures on {options.bind}:{built.health.port}"
+                health = join_address(options.bind, built.health.port)
+                where += f", health and figures on {health}"
             say(f"The Proxy boot success. {where}, name servers {of.cluster.name_servers}")
             runtime.settle()
             async with supervised(os.environ, SystemClock()):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from roquet.base.config import load
 from roquet.base.errors import UsageError
+from roquet.protocol.hosts import join_address
 from roquet.proxy.rules.accounts import SWITCHES, check_local
 from roquet.proxy.rules.java_keys import WITHOUT_EFFECT
 from roquet.proxy.rules.limits import ProxyLimits, check_limits
@@ -104,6 +105,6 @@ def beside(
 
         built = build_local(broker.local, host, rules, config.tls)
         async with built.app:
-            yield [f"gRPC on {host}:{built.port.port}"]
+            yield [f"gRPC on {join_address(host, built.port.port)}"]
 
     return run

@@ -21,6 +21,7 @@ from roquet.base.config import Report, as_properties
 from roquet.base.errors import Corrupt, UsageError
 from roquet.cli import output
 from roquet.cli.exits import EXIT_CONFIGURATION, EXIT_INITIALIZE, EXIT_UNEXPECTED
+from roquet.protocol.hosts import join_address
 from roquet.service.process import runtime
 from roquet.service.process.supervisor import supervised
 
@@ -123,7 +124,7 @@ def namesrv(given: Given) -> int:
             except Corrupt as error:
                 say(f"the name server cannot start: {error}")
                 return EXIT_INITIALIZE
-            where = f"{config.host}:{built.server.port}"
+            where = join_address(config.host, built.server.port)
             say(f"The Name Server boot success. serializeType=JSON, address {where}")
             runtime.settle()
             async with supervised(os.environ, SystemClock()):

@@ -42,7 +42,7 @@ __all__ = [
     "feed_log",
     "first_panic",
     "follow_another_log",
-    "follow_deletion",
+    "follow_deletions",
     "follow_log",
     "is_locked",
     "java_hashes",
@@ -949,10 +949,10 @@ def log_limit(store: Store) -> int:
 def log_deletions(store: Store) -> list[tuple[str, int]]:
     """Return the topics that were deleted, each with the end of the log at that moment."""
 
-def follow_deletion(store: Store, topic: str, end: int) -> bool:
-    """Have records of a topic before `end` have no queue any more, as the master said.
+def follow_deletions(store: Store, rows: Sequence[tuple[str, int]]) -> list[str]:
+    """Have records of topics, each before an offset, have no queue any more, as the master said.
 
-    False while the log does not durably reach so far. Raises StoreError.
+    Returns the topics to which the log does not durably reach yet. Raises StoreError.
     """
 
 def take_renewed(store: Store) -> list[str]:

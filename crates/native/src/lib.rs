@@ -49,7 +49,7 @@ mod roquet_native {
     };
     #[pymodule_export]
     use crate::store::replica::{
-        follow_another_log, follow_deletion, lead_log, log_bytes, log_deletions, log_limit,
+        follow_another_log, follow_deletions, lead_log, log_bytes, log_deletions, log_limit,
         take_renewed,
     };
     #[pymodule_export]

@@ -61,3 +61,22 @@ def test_a_kill_right_after_the_deletion_does_not_undo_it(tmp_path: Path, flush:
             broker.kill()
 
     asyncio.run(tell())
+
+
+def test_topic_whose_deletion_fails_stays_as_it_was(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        for number in range(3):
+            assert (await it.send("gone", b"%d" % number)).code == 0
+        await dispatched(it)
+        broker = it.broker
+        before, times = broker.metadata.topics.get("gone"), broker.metadata.deletions.export()
+        # The note of deleted topics cannot be written.
+        store = next(tmp_path.rglob("commitlog")).parent
+        (store / "deletedTopics.tmp").mkdir()
+        assert (await it.call(DELETE)).code == 1
+        assert broker.metadata.topics.get("gone") == before
+        assert broker.metadata.deletions.export() == times
+        bodies = [record.body for record in records(await it.pull("gone"))]
+        assert bodies == [b"0", b"1", b"2"]
+
+    play(tmp_path, tell)

@@ -71,8 +71,13 @@ impl Deleted {
     /// Notes that what lies before `end` is not the topic's any more; durable when this returns.
     /// On an error nothing has changed here.
     pub fn add(&self, topic: &str, end: u64) -> Result<(), StoreError> {
+        self.add_all(vec![(topic.to_owned(), end)])
+    }
+
+    /// As [`Self::add`], for many topics with one write.
+    pub fn add_all(&self, rows: Vec<(String, u64)>) -> Result<(), StoreError> {
         let mut ends = self.read().clone();
-        ends.insert(topic.to_owned(), end);
+        ends.extend(rows);
         self.save(&ends)?;
         self.remember(ends);
         Ok(())

@@ -76,25 +76,31 @@ impl Store {
         Ok(self.log.written())
     }
 
-    /// Notes that what lies before `end` belongs to a topic that the master has deleted, and removes
-    /// the queues of it. Queues with later records stay: the topic was made anew. False while the
-    /// copy does not durably reach so far: the note must hide nothing that is written there next.
-    pub fn follow_deletion(&self, topic: &str, end: u64) -> Result<bool, StoreError> {
+    /// Notes that topics were deleted by the master, each with all that lies before an offset, and
+    /// removes their queues. Queues with later records stay: the topic was made anew.
+    ///
+    /// Returns those that the copy does not durably reach yet, for which nothing is done: the note
+    /// must hide nothing that is written there next.
+    pub fn follow_deletions(&self, rows: Vec<(String, u64)>) -> Result<Vec<String>, StoreError> {
         self.usable()?;
         let note = &self.derived.deleted;
-        if end == 0 || note.covers(topic, end - 1) {
-            return Ok(true);
+        let mut news = rows;
+        news.retain(|(topic, end)| *end > 0 && !note.covers(topic, *end - 1));
+        if news.is_empty() {
+            return Ok(Vec::new());
         }
-        if end > self.log.written() || self.flush()? < end {
-            return Ok(false);
-        }
+        let durable = self.flush()?;
+        let (news, late): (Vec<_>, Vec<_>) = news.into_iter().partition(|row| row.1 <= durable);
         self.alone(|| {
             // When this fails nobody knows whether the note is there after a power cut.
-            self.note(note.add(topic, end))?;
-            Ok::<_, StoreError>(self.queues().delete_old(topic, end)?)
+            self.note(note.add_all(news.clone()))?;
+            for (topic, end) in &news {
+                self.queues().delete_old(topic, *end)?;
+            }
+            Ok::<_, StoreError>(())
         })?;
         self.quick_checkpoint()?;
-        Ok(true)
+        Ok(late.into_iter().map(|(topic, _)| topic).collect())
     }
 
     /// The topics whose records have no queue any more, each up to an offset of the log.

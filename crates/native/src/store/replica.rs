@@ -56,17 +56,16 @@ pub(crate) fn lead_log(py: Python<'_>, store: PyRef<'_, Store>) -> PyResult<u64>
     raise(py.detach(|| core.lead()))
 }
 
-/// Have what lies before `end` be no message of a topic any more, as the master said; tell whether
-/// the log reaches so far.
+/// Have topics be deleted as the master said, each before an offset; returns those to which the
+/// log does not reach yet.
 #[pyfunction]
-pub(crate) fn follow_deletion(
+pub(crate) fn follow_deletions(
     py: Python<'_>,
     store: PyRef<'_, Store>,
-    topic: String,
-    end: u64,
-) -> PyResult<bool> {
+    rows: Vec<(String, u64)>,
+) -> PyResult<Vec<String>> {
     let core = Arc::clone(store.core());
-    raise(py.detach(|| core.follow_deletion(&topic, end)))
+    raise(py.detach(|| core.follow_deletions(rows)))
 }
 
 /// The topics that were deleted, each with the end of the log at that moment.

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 500
 """Names that are looked at before others have their turn."""
+ENDS_AT_ONCE = 2_000
+"""Topics that are deleted with one write of the store's note; nothing is dispatched meanwhile."""
 
 
 class DeletionCopies:
@@ -42,13 +44,12 @@ class DeletionCopies:
         known, offsets = self._metadata.deletions, self._metadata.offsets
         ends = deleted.log_ends(self._store)
         late: set[str] = set()
-        async for topic, end in in_slices(body.log_ends.items(), AT_ONCE):
-            if ends.get(topic, 0) >= end or not is_path_safe(topic):
-                continue
-            if await deleted.follow(self._store, topic, end):
-                log.info("topic %s was deleted by the master", topic)
-            else:
-                late.add(topic)
+        rows = [row for row in body.log_ends.items() if ends.get(row[0], 0) < row[1]]
+        rows = [row for row in rows if is_path_safe(row[0])]
+        for start in range(0, len(rows), ENDS_AT_ONCE):
+            late.update(await deleted.follow(self._store, rows[start : start + ENDS_AT_ONCE]))
+        if rows:
+            log.info("the master has deleted %d topics", len(rows) - len(late))
         topics = {name: at for name, at in body.topics.items() if name not in late}
         news = known.news(topics, body.groups)
         async for topic in in_slices(news.topics, AT_ONCE):

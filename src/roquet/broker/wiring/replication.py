@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from roquet.broker.remoting.admin.replication import ReplicationAdapter
 from roquet.broker.replication.deletion_copies import DeletionCopies
 from roquet.broker.replication.log_topics import LogTopics
-from roquet.broker.replication.pair import CopiedStore, MasterSide, SlaveSide
+from roquet.broker.replication.pair import TICK_S, CopiedStore, MasterSide, SlaveSide
 from roquet.broker.replication.slave_sync import SlaveSync
 from roquet.broker.replication.user_copies import UserCopies
 from roquet.broker.services.admin.replication import ReplicationAdmin
@@ -19,7 +19,7 @@ from roquet.ha.replicas import ReplicaConfig, Replicas
 from roquet.ha.slave import HaSlave
 from roquet.ha.strangers import opening
 from roquet.service.duties import Duty
-from roquet.service.lifecycle import Part
+from roquet.service.lifecycle import Part, Timer
 from roquet.store.housekeeping.lost_ends import LostEnds
 
 if TYPE_CHECKING:
@@ -62,9 +62,10 @@ class Pair:
     def parts(self) -> list[Part]:
         """Return the rows of the life-cycle table, to come before the registration."""
         needs = ("store", "server")
+        look = Timer("forget what began anew", self.deletions.look_at_log, TICK_S, TICK_S)
         found = [
             Part("slaves", self.master_side, needs, Duty.FEEDS, self.master_side.timers),
-            Part("master", self.slave_side, needs, Duty.COPIES, self.slave_side.timers),
+            Part("master", self.slave_side, needs, Duty.COPIES, (*self.slave_side.timers, look)),
         ]
         if self.users is not None:
             needs = ("users", "client")

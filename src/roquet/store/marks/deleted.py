@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from roquet._native import StoreError, follow_deletion, log_deletions, take_renewed
+from roquet._native import StoreError, follow_deletions, log_deletions, take_renewed
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from roquet.store.store import MessageStore
 
 
@@ -25,13 +27,13 @@ async def delete(store: MessageStore, topic: str) -> None:
         raise StoreFault(*error.args) from error
 
 
-async def follow(store: MessageStore, topic: str, end: int) -> bool:
-    """Take the messages of a topic in front of `end` out of the queues of a copy, durably.
+async def follow(store: MessageStore, ends: Sequence[tuple[str, int]]) -> list[str]:
+    """Take messages of topics, each in front of an offset, out of the queues of a copy, durably.
 
-    False while the copy does not reach so far. Raises StoreFault.
+    Returns the topics to which the copy does not reach yet. Raises StoreFault.
     """
     try:
-        return await asyncio.to_thread(follow_deletion, store.native, topic, end)
+        return await asyncio.to_thread(follow_deletions, store.native, ends)
     except StoreError as error:
         raise StoreFault(*error.args) from error
 

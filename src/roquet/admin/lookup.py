@@ -65,7 +65,11 @@ async def _in_any_topic(admin: Admin, name: str) -> list[StoredMessage]:
         found = [message for part in asked for message in part]
         if found:
             return found
-    text = f"no topic has a message {name[:80]} in its index ({len(topics) - len(forbidden)} asked)"
+    asked_count = len(topics) - len(forbidden)
+    text = (
+        f"none of {asked_count} topics has a message {name[:80]} in its index; one that waits for"
+        " its time is there when it is due"
+    )
     if forbidden:
         text += f"; {len(forbidden)} may not be read, {forbidden[0]} for one"
     raise Refused(ResponseCode.QUERY_NOT_FOUND, text)

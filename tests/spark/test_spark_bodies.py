@@ -14,6 +14,7 @@ from google.protobuf import descriptor_pb2, timestamp_pb2
 from pyspark.errors import PySparkException
 
 from lake_harness import World
+from pyspark_roquet import whole_topic
 from roquet.base.errors import UsageError
 from roquet.client import Message
 from roquet.spark.jobs import archive
@@ -141,6 +142,56 @@ def test_a_newer_schema_adds_columns_and_widens_numbers(world: World) -> None:
     assert again == rows
     with pytest.raises(UsageError, match="parse bodies as before"):
         world.archive()
+
+
+def test_fields_of_json_bodies_become_columns(world: World) -> None:
+    said: list[str] = []
+
+    def archived(*bodies: bytes) -> None:
+        send(world, *bodies)
+        archive.run(world.spark, {**world.options, "body": "json"}, said.append)
+
+    # Not one object yet.
+    archived(b"[]")
+    assert "value" not in world.lake.schema().names
+    archived(b'{"n": 1, "deep": {"a": 1}, "nil": null}', b'{"n": 2}')
+    archived(b'{"n": 1.5, "who": "x", "deep": {"a": 2, "b": [1, null]}}', b'{"N": 7, "nil": true}')
+    archived(b'{"n": "text", "who": 5}', b"{}")
+    kind = world.lake.schema()["value"].dataType.simpleString()
+    assert kind == ("struct<deep:struct<a:bigint,b:array<bigint>>,n:double,nil:boolean,who:string>")
+    third = (
+        "schema 3 of the lake: value.deep.b array<bigint> is new; value.n was bigint and is double;"
+        " value.nil boolean is new; value.who string is new"
+    )
+    assert [it for it in said if it.startswith(("schema", "left out"))] == [
+        "schema 2 of the lake: value struct<deep:struct<a:bigint>,n:bigint> is new",
+        third,
+        "left out value.N: Spark does not tell it from 'n'",
+    ]
+    rows = whole_topic(
+        world.spark,
+        str(world.out),
+        {"nameServers": world.running.name_servers, "subscribe": world.topic},
+        body="json",
+    )
+    found = rows.where("queueId = 0").orderBy("queueOffset").select("value").collect()
+    values = [None if it.value is None else it.value.asDict(recursive=True) for it in found]
+    empty = {"deep": None, "n": None, "nil": None, "who": None}
+    assert values == [
+        None,
+        {**empty, "n": 1.0, "deep": {"a": 1, "b": None}},
+        {**empty, "n": 2.0},
+        {**empty, "n": 1.5, "who": "x", "deep": {"a": 2, "b": [1, None]}},
+        {**empty, "nil": True},
+        None,
+        empty,
+    ]
+    bad = quarantine.read(world.lake).orderBy("queueOffset").collect()
+    assert [(it.queueOffset, it.error) for it in bad] == [
+        (0, "no JSON object: []"),
+        (5, '$.n is no double: "text"'),
+    ]
+    assert world.look_after(compact="true", check="true").lines[-1] == "no difference"
 
 
 def test_a_micro_batch_killed_before_a_newer_schema_is_archived_once(world: World) -> None:

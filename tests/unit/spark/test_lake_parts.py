@@ -46,7 +46,7 @@ TO = {"nameServers": "127.0.0.1:9876", "lake": "/lake", "run": "r1"}
         ({**FROM, "subscribePattern": "b"}, "and not both"),
         ({**FROM, "format": "orc"}, "must be one of parquet, delta"),
         ({**FROM, "body": "xml"}, "must be one of raw, json, avro, protobuf"),
-        ({**FROM, "body": "json"}, "needs a schema"),
+        ({**FROM, "body": "avro"}, "needs a schema"),
         ({**FROM, "schema": "n int"}, "schema is for body json"),
         ({**FROM, "body": "avro", "schema": "n int"}, "no Avro schema"),
         ({**FROM, "body": "protobuf", "schema": "/a.desc"}, "needs a message"),

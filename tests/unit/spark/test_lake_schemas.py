@@ -82,6 +82,21 @@ def test_merged_refuses_names_that_differ_by_case_and_wider_types_of_delta() -> 
     assert more["value"].dataType.simpleString() == "struct<n:bigint,m:date>"
 
 
+def test_grown_keeps_types_of_the_lake_widens_numbers_and_names_what_is_left_out() -> None:
+    old = lake(n=t.LongType(), s=t.StringType())
+    new = t.StructType().add("n", t.DoubleType()).add("s", t.LongType()).add("m", t.DateType())
+    found, left = schemas.grown(old, new.add("S", t.LongType()))
+    kind = found["value"].dataType.simpleString()
+    assert (kind, left) == (
+        "struct<n:double,s:string,m:date>",
+        ["value.S: Spark does not tell it from 's'"],
+    )
+    assert schemas.grown(raw(), t.StructType()) == (raw(), [])
+    assert schemas.grown(raw(), new)[0].names == ["body", "value", "day"]
+    many = t.StructType([t.StructField(f"f{n}", t.LongType()) for n in range(1001)])
+    assert schemas.grown(old, many) == (old, ["value: new fields, 1,000 are kept at most"])
+
+
 def test_names_of_parts_end_in_their_schema() -> None:
     for version in (1, 2, 999):
         assert schemas.version_of(schemas.named("b0123456789ab-0000000007", version)) == version

@@ -153,12 +153,10 @@ class Archiver:
             return
         if self._lake.kind == "delta":
             entries = self._delta(part, frame, query, number)
+        elif self._wanted.bodies.inferred:
+            entries = self._grown(f"b{query[:13]}-{number:010}", frame)
         else:
-            entries = self._staged(part, frame)
-            self._overlap(_begins(entries))
-            if entries:
-                self._lake.move(part, entries)
-            self._lake.commit(part, entries)
+            entries = self._published(part, frame)
         # A topic may be made anew while the job runs.
         for it in entries:
             queue = QueueKey(it.place.topic, it.broker, it.queue)
@@ -174,6 +172,24 @@ class Archiver:
             self._lake.catalog.checkpoint()
         took = max(1, self._clock.now_ms() - begin)
         self._say(f"micro-batch {number}: {count:,} rows, {1000 * count // took:,} rows/s")
+
+    def _published(self, part: str, frame: DataFrame) -> list[Entry]:
+        entries = self._staged(part, frame)
+        self._overlap(_begins(entries))
+        if entries:
+            self._lake.move(part, entries)
+        self._lake.commit(part, entries)
+        return entries
+
+    def _grown(self, name: str, frame: DataFrame) -> list[Entry]:
+        # It is read twice, and from the brokers once.
+        kept = frame.persist()
+        try:
+            rows = self._parts.grown(kept)
+            # Its schema may be a new one.
+            return self._published(self._part(name), rows)
+        finally:
+            kept.unpersist()
 
     def _part(self, name: str) -> str:
         """Return a part's name with its schema: that of an earlier try which is committed."""
@@ -268,7 +284,8 @@ class Archiver:
         reader = self._lake.spark.readStream
         if self._staging is not None:
             return reader.format(staging_source.NAME).options(**reading, **self._staging).load()
-        return self._parts.rows(reader.format("roquet").options(**reading).load().select(*COLUMNS))
+        rows = reader.format("roquet").options(**reading).load().select(*COLUMNS)
+        return rows if self._wanted.bodies.inferred else self._parts.rows(rows)
 
     def _start(self, frame: DataFrame) -> StreamingQuery:
         wanted = self._wanted

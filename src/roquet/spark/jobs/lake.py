@@ -110,7 +110,15 @@ class Lake:
             about = {"version": VERSION, "format": self.kind, "schema": schema.jsonValue()}
             self.files.write_new(self._about, json.dumps(about))
             return 1
-        wanted = schemas.merged(known[-1], schema, widen=self.kind != "delta")
+        return self.add(known, schemas.merged(known[-1], schema, widen=self.kind != "delta"), say)
+
+    def add(
+        self, known: Sequence[StructType], wanted: StructType, say: Callable[[str], None]
+    ) -> int:
+        """Make the schema that follows the known ones, if it differs; return its number.
+
+        It has to have all that the last one has. Raises UsageError.
+        """
         new = schemas.changes(known[-1], wanted)
         if not new:
             return len(known)

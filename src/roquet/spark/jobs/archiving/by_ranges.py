@@ -79,12 +79,14 @@ class RangeArchiver:
         begun = self._clock.now_ms()
         waves = cut(self._ranges(known), limit)
         for number, wave in enumerate(waves):
-            part = schemas.named(f"{KIND}{begun:013}-{number:06}", self._parts.version)
-            self._archive(part, wave)
+            self._archive(f"{KIND}{begun:013}-{number:06}", wave)
             self._say(f"{self.rows:,} messages archived, {len(waves) - number - 1:,} parts to go")
 
-    def _archive(self, part: str, wave: Iterable[Range]) -> None:
-        entries = self._parts.stage(part, self._parts.rows(self._read(list(wave))))
+    def _archive(self, name: str, wave: Iterable[Range]) -> None:
+        rows = self._parts.rows(self._read(list(wave)))
+        # Rows may have brought a new schema.
+        part = schemas.named(name, self._parts.version)
+        entries = self._parts.stage(part, rows)
         if not entries:
             return
         self._lake.move(part, entries)

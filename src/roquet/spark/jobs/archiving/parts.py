@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from roquet.base.errors import UsageError
 from roquet.spark.jobs.archiving.quarantine import Quarantine
+from roquet.spark.jobs.bodies import column
 from roquet.spark.jobs.storage import schemas
 from roquet.spark.schema import ddl
 
@@ -39,6 +40,9 @@ class Parts:
     def begin(self) -> None:
         """Make the lake, or let it have these columns. Raises UsageError."""
         lake, wanted = self._lake, self._wanted
+        if wanted.bodies.inferred:
+            self._begin_inferred()
+            return
         shape = self._shaped(lake.spark.createDataFrame([], ddl())).schema
         version = lake.create(shape, self._say)
         # A table of Delta has one schema.
@@ -47,8 +51,42 @@ class Parts:
             value = shape[schemas.VALUE].dataType
             self.quarantine = Quarantine(lake, wanted.bodies, value, refuse=wanted.fail_on_bad)
 
+    def _begin_inferred(self) -> None:
+        from pyspark.sql.types import StructType  # noqa: PLC0415  (slow to import)
+
+        lake, wanted = self._lake, self._wanted
+        if lake.kind == "delta":
+            raise UsageError("a lake of Delta keeps its types: body json needs a schema there")
+        if not lake.exists():
+            lake.create(self._shaped(lake.spark.createDataFrame([], ddl())).schema, self._say)
+        known = lake.schemas()
+        self.version = len(known)
+        value = known[-1][schemas.VALUE].dataType if schemas.VALUE in known[-1].names else None
+        kind = StructType([]) if value is None else value
+        self.quarantine = Quarantine(lake, wanted.bodies, kind, refuse=wanted.fail_on_bad)
+
+    def grown(self, frame: DataFrame) -> DataFrame:
+        """Let the lake have the fields of rows of the source; return these with its columns.
+
+        For bodies whose fields are not known before. Raises UsageError.
+        """
+        known = self._lake.schemas()
+        wanted, left = schemas.grown(known[-1], column.found(frame))
+        self.version = self._lake.add(known, wanted, self._say)
+        self.tell(f"left out {it}" for it in left)
+        newest = self._lake.schema()
+        if schemas.VALUE not in newest.names or self.quarantine is None:
+            # Not one object yet.
+            return self._shaped(frame)
+        value = newest[schemas.VALUE].dataType
+        self.quarantine.value = value
+        made = frame.withColumn(schemas.VALUE, column.json_column(schemas.struct(value)))
+        return schemas.as_newest(self._shaped(made), newest)
+
     def rows(self, frame: DataFrame) -> DataFrame:
         """Return rows of the source with the lake's columns."""
+        if self._wanted.bodies.inferred:
+            return self.grown(frame)
         found, newest = self._shaped(frame), self._lake.schema()
         same = schemas.nullable(found.schema) == schemas.nullable(newest)
         return found if same else schemas.as_newest(found, newest)
@@ -61,6 +99,11 @@ class Parts:
         lake, rows = self._lake, named(part, rows)
         if self.quarantine is None:
             return lake.stage(part, rows)
+        if schemas.VALUE not in rows.columns:
+            entries = lake.stage(part, rows)
+            if (staged := lake.staged(part)) is not None and entries:
+                self.tell(self.quarantine.take(part, staged.withColumn(schemas.VALUE, f.lit(None))))
+            return entries
         seen = Observation()
         bad = f.count_if(f.col(schemas.VALUE).isNull()).alias("bad")
         entries = lake.stage(part, rows.observe(seen, bad))
@@ -79,7 +122,8 @@ class Parts:
         from pyspark.sql import functions as f  # noqa: PLC0415
 
         try:
-            value = self._wanted.bodies.column()
+            inferred = self._wanted.bodies.inferred
+            value = None if inferred else self._wanted.bodies.column()
         except ParseException as error:
             raise UsageError(f"schema: {str(error).strip().splitlines()[0][:300]}") from error
         if value is not None:

@@ -78,7 +78,7 @@ class Quarantine:
         """Take how bodies are read, the type of what they should be, and whether they end it."""
         self._lake = lake
         self._bodies = bodies
-        self._value = value
+        self.value = value
         self._refuse = refuse
         self.count = 0
 
@@ -105,7 +105,7 @@ class Quarantine:
             )
 
     def _bad(self, rows: DataFrame) -> DataFrame:
-        reason = self._bodies.reason(self._value).alias("error")
+        reason = self._bodies.reason(self.value).alias("error")
         return rows.where(f"{VALUE} is null").select(*_COLUMNS, reason, "day")
 
     def _queues(self, bad: DataFrame) -> list[BadQueue]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from roquet.base.errors import UsageError
 from roquet.spark.jobs.archiving import topics as lake_topics
+from roquet.spark.jobs.bodies import column
 from roquet.spark.jobs.bodies.column import Bodies
 from roquet.spark.jobs.lake import Lake
 from roquet.spark.jobs.storage import schemas
@@ -90,7 +91,9 @@ def _shaped(live: DataFrame, rows: DataFrame, bodies: Bodies) -> DataFrame:
     """Return live rows with the columns of the lake's. Raises UsageError."""
     from pyspark.sql import functions as f  # noqa: PLC0415  (slow to import)
 
-    value = bodies.column()
+    value = None if bodies.inferred else bodies.column()
+    if bodies.inferred and schemas.VALUE in rows.columns:
+        value = column.json_column(schemas.struct(rows.schema[schemas.VALUE].dataType))
     if value is None and schemas.VALUE in rows.columns:
         raise UsageError("the lake has parsed bodies: give body and schema as archive has them")
     if value is not None:

@@ -15,7 +15,7 @@ from roquet.spark.jobs.bodies.protobuf import ProtobufReader
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
     from roquet.spark.jobs.bodies.shapes import Reader
@@ -46,6 +46,8 @@ class Bodies(NamedTuple):
             raise UsageError("message is for body protobuf")
         if kind == "raw":
             return cls(kind)
+        if kind == "json" and not schema:
+            return cls(kind)
         if not schema:
             raise UsageError(f"body {kind} needs a schema")
         if kind != "protobuf":
@@ -57,6 +59,11 @@ class Bodies(NamedTuple):
         if kind != "json":
             _reader(found)
         return found
+
+    @property
+    def inferred(self) -> bool:
+        """Whether bodies themselves say which fields there are: `found` looks for them."""
+        return self.kind == "json" and not self.schema
 
     def column(self) -> Column | None:
         """Return the column `value` of the column `body`; None for raw bodies.
@@ -94,6 +101,21 @@ class Bodies(NamedTuple):
             return pa.array([shapes.why(_reader(self), it) for it in bodies], pa.string())
 
         return cast("Column", _arrow(texts, StringType())(f.col("body")))
+
+
+def found(rows: DataFrame) -> StructType:
+    """Return the fields that the objects in JSON bodies have, and what holds all their values.
+
+    A field whose values are null alone is none; one with values of several kinds is a string.
+    """
+    from pyspark.sql.types import StructType  # noqa: PLC0415  (slow to import)
+
+    texts = rows.select(_text_of_body().alias("text"))
+    texts = texts.where(texts.text.rlike(_OBJECT))
+    read = rows.sparkSession.read.json(
+        texts, columnNameOfCorruptRecord=_BAD, dropFieldIfAllNull=True
+    )
+    return StructType([it for it in read.schema.fields if it.name != _BAD])
 
 
 def json_column(wanted: StructType) -> Column:

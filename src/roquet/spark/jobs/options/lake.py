@@ -47,8 +47,9 @@ ARCHIVE: Final[Table] = (
     text(
         "schema",
         "",
-        "of parsed bodies, or the path of a file with it: Spark DDL for json, Avro's JSON; for"
-        " protobuf a file of `protoc --descriptor_set_out --include_imports`",
+        "of parsed bodies, or the path of a file with it: Spark DDL for json, without it the fields"
+        " that bodies have; Avro's JSON; for protobuf a file of `protoc --descriptor_set_out"
+        " --include_imports`",
     ),
     text("message", "", "body protobuf: the full name of the message's type"),
     flag(

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SCHEMAS_MAX: Final = 1000
 """Schemas of one lake: a reader makes a plan for each that has parts."""
+FIELDS_MAX: Final = 1000
+"""Fields of bodies, those within others too, that are found in bodies."""
 VALUE: Final = "value"
 """The column of parsed bodies."""
 _DAY: Final = "day"
@@ -36,6 +38,15 @@ def version_of(part: str) -> int:
     """Return the number of the schema that the rows of a part have."""
     found = _NUMBERED.fullmatch(part)
     return 1 if found is None else int(found[1])
+
+
+def struct(kind: DataType) -> StructType:
+    """Return a type that is a record. Raises UsageError for another."""
+    from pyspark.sql.types import StructType  # noqa: PLC0415  (slow to import)
+
+    if not isinstance(kind, StructType):
+        raise UsageError(f"the lake's bodies are {kind.simpleString()[:200]}, and no records")
+    return kind
 
 
 def nullable(kind: Any) -> Any:
@@ -68,6 +79,28 @@ def merged(old: StructType, new: StructType, *, widen: bool = True) -> StructTyp
         fields.insert(at, found[VALUE])
         found = type(found)(fields)
     return found
+
+
+def grown(old: StructType, value: StructType) -> tuple[StructType, list[str]]:
+    """Return a lake's columns with the fields that were found in bodies, and what is left out.
+
+    Types of the lake are widened, and never changed: bodies with other values do not fit.
+    """
+    from pyspark.sql import types as t  # noqa: PLC0415  (slow to import)
+
+    held = nullable(old[VALUE].dataType) if VALUE in old.names else t.StructType([])
+    left: list[str] = []
+    wanted = _grown(VALUE, held, nullable(value), left)
+    if _fields_of(wanted) > FIELDS_MAX:
+        return old, [f"{VALUE}: new fields, {FIELDS_MAX:,} are kept at most"]
+    if not wanted.fields:
+        return old, left
+    others = [it for it in nullable(old).fields if it.name != VALUE]
+    new = t.StructType([*others, t.StructField(VALUE, wanted)])
+    if VALUE not in old.names:
+        return merged(old, new), left
+    fields = [t.StructField(VALUE, wanted) if it.name == VALUE else it for it in nullable(old)]
+    return t.StructType(fields), left
 
 
 def changes(old: Any, new: Any, path: str = "") -> list[str]:
@@ -129,6 +162,49 @@ def _field(column: Column, old: StructType, wanted: Any) -> Column:
     if wanted.name not in old.names:
         return f.lit(None).cast(wanted.dataType)
     return converted(column.getField(wanted.name), old[wanted.name].dataType, wanted.dataType)
+
+
+def _grown(path: str, old: Any, new: Any, left: list[str]) -> Any:
+    from pyspark.sql import types as t  # noqa: PLC0415
+
+    if isinstance(old, t.StructType) and isinstance(new, t.StructType):
+        return t.StructType(_grown_fields(path, old, new, left))
+    if isinstance(old, t.ArrayType) and isinstance(new, t.ArrayType):
+        return t.ArrayType(_grown(f"{path}[]", old.elementType, new.elementType, left))
+    return (
+        old
+        if (wider := _wider(old.simpleString(), new.simpleString())) is None
+        else (next(it for it in (old, new, t.DoubleType()) if it.simpleString() == wider))
+    )
+
+
+def _grown_fields(path: str, old: StructType, new: StructType, left: list[str]) -> list[Any]:
+    from pyspark.sql import types as t  # noqa: PLC0415
+
+    found: list[Any] = []
+    by_lower = {it.lower(): it for it in old.names}
+    for it in old.fields:
+        kind = it.dataType
+        if it.name in new.names:
+            kind = _grown(f"{path}.{it.name}", kind, new[it.name].dataType, left)
+        found.append(t.StructField(it.name, kind))
+    for it in new.fields:
+        same = by_lower.setdefault(it.name.lower(), it.name)
+        if it.name in old.names:
+            continue
+        if same == it.name and it.name:
+            found.append(it)
+        else:
+            left.append(f"{path}.{it.name[:100]}: Spark does not tell it from {same[:100]!r}")
+    return found
+
+
+def _fields_of(kind: Any) -> int:
+    from pyspark.sql import types as t  # noqa: PLC0415
+
+    if isinstance(kind, t.StructType):
+        return sum(1 + _fields_of(it.dataType) for it in kind.fields)
+    return _fields_of(kind.elementType) if isinstance(kind, t.ArrayType) else 0
 
 
 def _common(path: str, old: Any, new: Any, *, widen: bool) -> Any:

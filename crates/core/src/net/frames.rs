@@ -93,3 +93,27 @@ pub(super) fn cut_all(
     }
     done
 }
+
+#[cfg(test)]
+mod tests {
+    use super::OwnFrame;
+    use crate::codec::command::{Encoding, Header};
+    use crate::codec::frame;
+
+    #[test]
+    fn own_frame_is_written_as_it_was_read() {
+        for encoding in [Encoding::Json, Encoding::Binary] {
+            let mut bytes = b"before".to_vec();
+            let header = Header {
+                code: 200_050,
+                opaque: 7,
+                ..Header::empty()
+            };
+            frame::encode(encoding, &header, b"body", &mut bytes).unwrap();
+            let read = frame::cut(&bytes[6..], 1 << 20).unwrap().unwrap();
+            let mut written = b"before".to_vec();
+            OwnFrame::of(&read).write_to(&mut written);
+            assert_eq!(written, bytes);
+        }
+    }
+}

@@ -51,14 +51,11 @@ pub struct Popping {
 }
 
 impl Popping {
-    /// Whether a request may be one that only the thread of the processors decides, which knows how far
-    /// groups are and has checkpoints in memory: other threads leave all such to it.
+    /// Whether a request is of a kind that the ingest of the processors' thread may answer where others
+    /// left it: pops, since only that thread knows how far groups are and has checkpoints in memory, and
+    /// what settles messages, which kept its turn behind a pop.
     pub fn is_for_processors(&self, code: i32) -> bool {
-        match code {
-            POP => self.pops,
-            ACK | BATCH_ACK => self.merges,
-            _ => false,
-        }
+        self.pops && matches!(code, POP | ACK | BATCH_ACK | CHANGE)
     }
 }
 

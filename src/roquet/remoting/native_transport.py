@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from roquet.base.overriding import override
 
@@ -11,14 +11,26 @@ if TYPE_CHECKING:
     from roquet._native import NetConnection
 
 
+class Writer(Protocol):
+    """Who writes, and has to know when the peer takes nothing."""
+
+    def pause_writing(self) -> None:
+        """Hear that it does not take what was written."""
+        ...
+
+    def resume_writing(self) -> None:
+        """Hear that it does again."""
+        ...
+
+
 class NativeTransport(asyncio.Transport):
     """Writes to a connection that a thread serves, and stops its reading."""
 
-    def __init__(self, net: NetConnection, connection: asyncio.BaseProtocol) -> None:
+    def __init__(self, net: NetConnection, connection: Writer) -> None:
         """Be open and read."""
         super().__init__()
         self._net = net
-        self._connection: asyncio.BaseProtocol | None = connection
+        self._connection: Writer | None = connection
         self._closing = False
         self._reading = True
         self._stuck = False

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from roquet.broker.app import Broker
     from roquet.protocol.command import Command
+    from roquet.testing.clock import FakeClock
 
 LINES = 3
 """Connections."""
@@ -73,6 +74,18 @@ class Quiet:
     def _is_storing(self) -> bool:
         """Tell whether checkpoints leave memory, with a flush to wait for between two records."""
         return self._buffer._storing.locked()
+
+
+async def advance(broker: Broker, clock: FakeClock, seconds: float) -> None:
+    """Move the clock of a broker, that of its threads as well."""
+    await clock.advance(seconds)
+    stand_still(broker, clock)
+
+
+def stand_still(broker: Broker, clock: FakeClock) -> None:
+    """Have threads of connections go by the clock of a test."""
+    broker.path.connections.clock_stands = True
+    broker.path.connections.tell_time(clock.now_ms())
 
 
 def seen(command: Command) -> tuple[object, ...]:

@@ -674,8 +674,8 @@ class NetThreads:
         `frames` are for the processors, `left` is a held pull for them, `closed` is the last of a
         connection.
         """
-    def set_now(self, now_ms: int) -> None:
-        """Go by the clock that says this now, in Unix milliseconds."""
+    def set_now(self, now_ms: int, stands: bool = False) -> None:
+        """Go by the clock that says this now, in Unix milliseconds; one that `stands` moves only so."""
     def used(self) -> int:
         """Bytes kept for all connections."""
     def connections(self) -> list[int]:

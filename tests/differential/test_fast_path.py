@@ -30,7 +30,16 @@ from differential_frames import (
     Waiting,
     unsigned,
 )
-from differential_world import LINES, Quiet, connect, free_ports, logged, seen
+from differential_world import (
+    LINES,
+    Quiet,
+    advance,
+    connect,
+    free_ports,
+    logged,
+    seen,
+    stand_still,
+)
 from roquet.acl.files import AclConfig
 from roquet.broker.app import Broker, build
 from roquet.broker.config import BrokerConfig, IdentityConfig, ListenConfig, settled
@@ -355,7 +364,7 @@ class Play:
             await self._broker.metadata.topics.persist()
         if step.ends_holds:
             self._broker.path.settle()
-            await self._clock.advance(HOLD_MS / 1000 * 2)
+            await advance(self._broker, self._clock, HOLD_MS / 1000 * 2)
             for line, opaque in self._held:
                 await line.answered({opaque})
             self._held.clear()
@@ -378,6 +387,7 @@ async def play(told: Script, settings: BrokerConfig) -> Outcome:
         await broker.metadata.topics.persist()
         ports = range(port + 3, port + 3 + LINES)
         lines = [Line(*await connect(broker.listeners.port, own)) for own in ports]
+        stand_still(broker, clock)
         playing = Play(broker, clock, lines, told.sign)
         for step in told.steps:
             await playing.step(step, told.cuts)

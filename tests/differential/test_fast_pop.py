@@ -21,7 +21,7 @@ import pytest
 from differential_accounts import ACCOUNTS, signed
 from differential_frames import unsigned
 from differential_pop import Flight, drawn_pop, plain_ack, settles
-from differential_world import Quiet, connect, free_ports, logged, seen
+from differential_world import Quiet, advance, connect, free_ports, logged, seen, stand_still
 from pop_harness import pop_command, popped
 from roquet.acl.files import AclConfig
 from roquet.broker.app import Broker, build
@@ -290,7 +290,7 @@ class World:
         merges = str(self.merges).lower()
         await self._set(f"enablePopBufferMerge={merges}", *RESTORED)
         # Checkpoints in memory are stored now, and what looks at the rules now and then has looked.
-        await self.clock.advance(2)
+        await advance(self.broker, self.clock, 2)
         await self._quiet.reached()
 
 
@@ -300,7 +300,7 @@ async def tell(world: World, *, administered: bool) -> None:
     await world.fill(400)
     left: list[Flight] = []
     for number in range(ROUNDS):
-        await world.clock.advance(rng.choice((0, 0.001, 0.25)))
+        await advance(world.broker, world.clock, rng.choice((0, 0.001, 0.25)))
         await world.fill(rng.randrange(40))
         oddness = (0.0, 0.05, 0.3)[number % 3]
         left += await world.pops(oddness)
@@ -330,6 +330,7 @@ async def play(settings: BrokerConfig, seed: int, sign: Sign, *, administered: b
     clock = FakeClock()
     broker = build(settings, clock, random.Random(7))
     async with broker.app:
+        stand_still(broker, clock)
         world = World(broker, clock, seed, sign)
         world.merges = settings.pop_buffer.enabled
         await world.open(port + 3)
@@ -340,7 +341,7 @@ async def play(settings: BrokerConfig, seed: int, sign: Sign, *, administered: b
             (*where, broker.store.units(*where[:3], where[3] - where[2]))
             for where in sorted(broker.store.native.queues())
         ]
-        await clock.advance(1)
+        await advance(broker, clock, 1)
         offsets = broker.metadata.offsets.export()
         text = await asyncio.to_thread(_scraped, settings.server.metrics_port)
     counted = "rocketmq_rpc_latency_milliseconds_count"

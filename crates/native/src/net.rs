@@ -121,9 +121,10 @@ impl NetThreads {
             .collect()
     }
 
-    /// Go by the loop's clock, which says this now, in Unix milliseconds.
-    fn set_now(&self, now_ms: i64) {
-        self.net.set_now(now_ms);
+    /// Go by the loop's clock, which says this now, in Unix milliseconds; whether it stands until told.
+    #[pyo3(signature = (now_ms, stands = false))]
+    fn set_now(&self, now_ms: i64, stands: bool) {
+        self.net.set_now(now_ms, stands);
     }
 
     /// Bytes kept for all connections.

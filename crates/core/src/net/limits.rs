@@ -54,7 +54,12 @@ pub struct Limits {
     backlog: AtomicUsize,
     /// How far the loop's clock is ahead of the system's, in milliseconds.
     ahead_ms: AtomicI64,
+    /// Whether the loop's clock moves by what is told alone, to this time.
+    stands_at: AtomicI64,
 }
+
+/// The loop's clock moves by itself.
+const MOVES: i64 = i64::MIN;
 
 impl Limits {
     /// Nothing is used yet.
@@ -76,6 +81,7 @@ impl Limits {
             named: AtomicUsize::new(0),
             backlog: AtomicUsize::new(0),
             ahead_ms: AtomicI64::new(0),
+            stands_at: AtomicI64::new(MOVES),
         }
     }
 
@@ -86,11 +92,17 @@ impl Limits {
 
     /// Unix milliseconds, by the loop's clock as last told.
     pub(super) fn now_ms(&self) -> i64 {
-        system_ms().saturating_add(self.ahead_ms.load(Ordering::Relaxed))
+        match self.stands_at.load(Ordering::Relaxed) {
+            MOVES => system_ms().saturating_add(self.ahead_ms.load(Ordering::Relaxed)),
+            stands_at => stands_at,
+        }
     }
 
     /// Goes by the loop's clock: what waits here and there is measured by one.
-    pub(super) fn set_now(&self, now_ms: i64) {
+    /// `stands` is for a clock that moves in steps, each of which is told, as one of tests does.
+    pub(super) fn set_now(&self, now_ms: i64, stands: bool) {
+        let stands_at = if stands { now_ms } else { MOVES };
+        self.stands_at.store(stands_at, Ordering::Relaxed);
         let ahead_ms = now_ms.saturating_sub(system_ms());
         self.ahead_ms.store(ahead_ms, Ordering::Relaxed);
     }
@@ -179,6 +191,17 @@ fn system_ms() -> i64 {
 mod tests {
     use super::{Limits, Strangers};
     use crate::ingest::Standing::{Named, Nameless, Proven};
+
+    #[test]
+    fn clock_that_stands_moves_when_that_is_told_alone() {
+        let limits = Limits::new(100, 50, 80, 10, Strangers::ANY);
+        limits.set_now(5, true);
+        std::thread::sleep(std::time::Duration::from_millis(3));
+        assert_eq!(limits.now_ms(), 5);
+        limits.set_now(6, false);
+        std::thread::sleep(std::time::Duration::from_millis(3));
+        assert!(limits.now_ms() >= 9);
+    }
 
     #[test]
     fn charge_above_a_bound_is_refused_and_counted() {

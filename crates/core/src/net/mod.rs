@@ -148,8 +148,9 @@ impl Net {
     }
 
     /// Goes by the loop's clock, which says this now, in Unix milliseconds.
-    pub fn set_now(&self, now_ms: i64) {
-        self.limits.set_now(now_ms);
+    /// `stands` says that it moves by what is told alone.
+    pub fn set_now(&self, now_ms: i64, stands: bool) {
+        self.limits.set_now(now_ms, stands);
     }
 
     /// Bytes kept for all connections.

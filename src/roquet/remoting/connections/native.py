@@ -133,6 +133,8 @@ class NativeConnections:
         self._net: NetThreads | None = None
         self._connections: dict[int, NativeConnection] = {}
         self._handshakes: dict[int, asyncio.Future[None]] = {}
+        self.clock_stands = False
+        """Whether the clock moves only when that is told: one of tests."""
         self.refresh: Callable[[], None] = _nothing
         """Brings the rows up to date: an answer is about to be written."""
         self.settle: Callable[[], None] = _nothing
@@ -218,7 +220,7 @@ class NativeConnections:
     def tell_time(self, now_ms: int) -> None:
         """Have the threads measure by the clock that says this now."""
         if self._net is not None:
-            self._net.set_now(now_ms)
+            self._net.set_now(now_ms, self.clock_stands)
 
     async def adopt(
         self,

@@ -19,7 +19,7 @@ def boot_lines(config: BrokerConfig, identity: Identity, listeners: Listeners) -
     lines = [
         f"The broker[{identity.name}, {identity.address}] boot success. serializeType=JSON{to_whom}"
     ]
-    bind = config.server.bind_address
+    bind = config.server.bind_address or ""
     lines.append(
         f"listening on {join_address(bind, listeners.port)} (fast {listeners.fast_port}),"
         f" store in {config.store.folder}"

@@ -47,6 +47,15 @@ def twice(field: str) -> bytes:
     return bytes(b"\x0a" + bytes([len(inner)]) + inner)
 
 
+def digested(digest: bytes) -> bytes:
+    """Return a request with a message that has these bytes as its digest."""
+    made = born()
+    system = made.system_properties.SerializeToString() + bytes([0x22, len(digest)]) + digest
+    topic = pb.Message(topic=made.topic).SerializeToString()
+    inner = topic + bytes([0x1A, len(system)]) + system + pb.Message(body=b"x").SerializeToString()
+    return bytes(b"\x0a" + bytes([len(inner)]) + inner)
+
+
 PLAIN: dict[str, Callable[[], Any]] = {
     "bare": born,
     "everything": lambda: born(
@@ -168,6 +177,16 @@ def test_sends_that_are_not_plain_are_answered_by_the_front(tmp_path: Path) -> N
                 counting = Counting(calls)
                 (found,) = await asyncio.to_thread(sent, calls.port.port, twice(field))
                 assert (counting.count, found.status.code) == (1, Code.OK), field
+            for digest in (b"\xff\xff", b"\x12\x01\xff", b"\x0f", b"\x12\x05a"):
+                counting = Counting(calls)
+                at = calls.port.port
+                parts = await asyncio.to_thread(called, at, "SendMessage", digested(digest))
+                assert (counting.count, parts) == (1, [[]]), digest
+            counting = Counting(calls)
+            (found,) = await asyncio.to_thread(
+                sent, calls.port.port, digested(b"\x08\x01\x12\x01A")
+            )
+            assert (counting.count, found.status.code) == (0, Code.OK)
             for client in ("", " ", "c" * 1025):
                 counting = Counting(calls)
                 one = data_of(born())

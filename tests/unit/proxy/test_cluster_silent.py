@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,7 +31,6 @@ from roquet.testing.java import BrokerPlan, Process, free_port, roquet_process
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
-    from pathlib import Path
 
     from roquet.testing.cluster import Cluster
 
@@ -50,8 +50,15 @@ class World(Calls):
     process: Process = dataclasses.field(kw_only=True)
 
     def silence(self) -> None:
-        """Stop the one broker."""
+        """Stop the one broker, and see that all its threads stand."""
         os.kill(self.process.pid, signal.SIGSTOP)
+        # Threads go on until the one that takes the signal has had its turn.
+        stats = list(Path(f"/proc/{self.process.pid}/task").glob("*/stat"))
+        for _ in range(3000):
+            if all(one.read_text().rpartition(") ")[2].startswith("T") for one in stats):
+                return
+            time.sleep(0.01)
+        raise AssertionError("the broker does not stop")
 
 
 async def prepare(behind: Cluster, address: str) -> None:

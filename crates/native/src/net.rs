@@ -220,7 +220,9 @@ fn tuple<'py>(py: Python<'py>, news: News, popping: Option<&Popping>) -> PyResul
         } => {
             let mut raw = Vec::new();
             if broken.is_none() && popping.is_some_and(|it| are_popped(it, &frames)) {
-                frames.iter().for_each(|frame| frame.write_to(&mut raw));
+                for frame in &frames {
+                    frame.write_to(&mut raw);
+                }
             } else {
                 for frame in &frames {
                     push(py, &list, frame)?;

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from broker_harness import dispatched, ext, play, properties, records
 from pop_harness import ack_command, pop_command
-from remoting_harness import until
-from roquet.broker.messages.light_queues import LightOffsets
+from remoting_harness import on_loop, until
+from roquet.broker.messages.light_queues import LOOKS_AT_ONCE, LightOffsets
 from roquet.model.topic import TopicConfig
 from roquet.protocol import fastjson
 from roquet.protocol import properties as props
@@ -389,3 +390,29 @@ def test_offsets_in_a_light_queue_go_with_it(tmp_path: Path) -> None:
         assert sorted(offsets.topics_of(GROUP)) == [A, "parent"]
 
     playing(tmp_path, tell)
+
+
+@on_loop
+async def test_look_for_light_queues_that_have_gone_leaves_turns_to_others() -> None:
+    looked: list[str] = []
+    most = 0
+
+    async def others() -> None:
+        nonlocal most
+        before = 0
+        while len(looked) < 1000:
+            most, before = max(most, len(looked) - before), len(looked)
+            await asyncio.sleep(0)
+
+    def knows(topic: str) -> bool:
+        looked.append(topic)
+        return True
+
+    pairs = [(f"%LMQ%{number}", GROUP) for number in range(1000)]
+    queues = cast("Any", SimpleNamespace(knows_light_queue=knows))
+    offsets = cast("Any", SimpleNamespace(each_pair=lambda: iter(pairs)))
+    running = asyncio.create_task(others())
+    await LightOffsets(queues, offsets).forget()
+    await running
+    assert len(looked) == 1000
+    assert 0 < most <= LOOKS_AT_ONCE

@@ -155,7 +155,9 @@ class LightOffsets:
 
     async def forget(self) -> None:
         """Do it now: the action of a timer. A queue of that name begins at 0 if it comes again."""
-        named = {topic for topic, _ in self._offsets.pairs() if names.is_lmq(topic)}
-        for topic in named:
-            if not self._queues.knows_light_queue(topic):
-                await self._offsets.remove_topic(topic)
+        gone: set[str] = set()
+        async for topic, _ in in_slices(self._offsets.each_pair(), LOOKS_AT_ONCE):
+            if topic in gone or not names.is_lmq(topic) or self._queues.knows_light_queue(topic):
+                continue
+            gone.add(topic)
+            await self._offsets.remove_topic(topic)

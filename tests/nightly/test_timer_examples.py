@@ -18,7 +18,7 @@ from roquet.testing.pair import wait_until
 from timer_harness import TimerBroker, TimerWorld
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
 EXAMPLES = "org.apache.rocketmq.example"
@@ -50,7 +50,7 @@ def stored(broker: TimerBroker, topic: str) -> int:
 
 
 @contextlib.contextmanager
-def program(world: TimerWorld, folder: Path, name: str, *arguments: str) -> Iterator[Path]:
+def program(world: TimerWorld, folder: Path, name: str, *arguments: str) -> Generator[Path]:
     """Run an example, and yield the file of its output."""
     folder.mkdir(exist_ok=True)
     output = folder / f"{name}.out"

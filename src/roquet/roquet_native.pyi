@@ -5,7 +5,7 @@
 # Calls that can take longer than a millisecond release the GIL.
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, TypeAlias, final
 
 from typing_extensions import Buffer
@@ -36,6 +36,7 @@ __all__ = [
     "copy_popped",
     "crc32",
     "decode_frames",
+    "decode_messages",
     "decode_records",
     "deleted_topics",
     "encode_command",
@@ -111,6 +112,17 @@ def decode_records(
     born time, born host, store time, store host, reconsume times, prepared transaction offset,
     body, topic, properties as stored, magic). Bodies stay compressed. Raises ValueError on a
     length that does not fit or a CRC that differs.
+    """
+
+def decode_messages(
+    data: Buffer, broker_name: str, host_text: Callable[[bytes], str]
+) -> list[_MessageRow]:
+    """Decode stored records that follow each other into what a client's message is made of.
+
+    A row is (topic, body as stored, properties, offset id, queue id, queue offset, physical offset,
+    total size, born time, born host, store time, store host, flag, sys flag, body crc, reconsume
+    times, prepared transaction offset, broker name). `host_text` writes a host of 8 or 20 bytes; it is called for a host that is not the one of the
+    record before. Raises as `decode_records` does.
     """
 
 def project_records(records: Buffer, text: str) -> bytes:
@@ -1084,6 +1096,26 @@ def plant_panic(text: str) -> None:
 
 # --- ingest (fast path) -------------------------------------------------------------------------
 
+_MessageRow: TypeAlias = tuple[
+    str,
+    bytes,
+    dict[str, str],
+    str,
+    int,
+    int,
+    int,
+    int,
+    int,
+    str,
+    int,
+    str,
+    int,
+    int,
+    int,
+    int,
+    int,
+    str,
+]
 _Frame: TypeAlias = tuple[int, int, int, str, int, int, str | None, dict[str, str] | None, bytes]
 # Opaque, topic, group, queue id, messages, invisible, waiting and born time, expression, frame.
 _Pop: TypeAlias = tuple[int, str, str, int, int, int, int, int, str, bytes]

@@ -16,6 +16,7 @@ use roquet_core::codec::command::{self, Encoding, Header};
 use roquet_core::codec::error::CodecError;
 use roquet_core::codec::frame::{self, Frame};
 use roquet_core::codec::projection::{self, Projection};
+use roquet_core::codec::properties;
 use roquet_core::codec::record::{self, RecordView, Why};
 use roquet_core::commit_log::scan;
 
@@ -197,6 +198,151 @@ pub(crate) fn decode_records<'py>(
         list.append(record_tuple(py, &view)?)?;
     }
     Ok(list)
+}
+
+/// Decode stored records into what a client's message is made of.
+#[pyfunction]
+pub(crate) fn decode_messages<'py>(
+    py: Python<'py>,
+    data: Lent<'py>,
+    broker_name: Bound<'py, PyString>,
+    host_text: Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyList>> {
+    let list = PyList::empty(py);
+    let mut names = LastNames::default();
+    let mut hosts = [LastHost::default(), LastHost::default()];
+    let mut topic = LastTopic::default();
+    for found in record::records(data.as_slice(), true) {
+        let view = found.map_err(|(at, why)| bad_record("", at, why))?;
+        let [born, store] = &mut hosts;
+        let fields: [Bound<'py, PyAny>; 18] = [
+            topic.text(py, view.topic),
+            PyBytes::new(py, view.body).into_any(),
+            properties_of(py, view.properties, &mut names)?.into_any(),
+            PyString::new(py, &offset_id(&view)).into_any(),
+            view.queue_id.into_bound_py_any(py)?,
+            view.queue_offset.into_bound_py_any(py)?,
+            view.physical_offset.into_bound_py_any(py)?,
+            view.total_size.into_bound_py_any(py)?,
+            view.born_timestamp.into_bound_py_any(py)?,
+            born.text(py, view.born_host, &host_text)?,
+            view.store_timestamp.into_bound_py_any(py)?,
+            store.text(py, view.store_host, &host_text)?,
+            view.flag.into_bound_py_any(py)?,
+            view.sys_flag.into_bound_py_any(py)?,
+            view.body_crc.into_bound_py_any(py)?,
+            view.reconsume_times.into_bound_py_any(py)?,
+            view.prepared_transaction_offset.into_bound_py_any(py)?,
+            broker_name.clone().into_any(),
+        ];
+        list.append(PyTuple::new(py, fields)?)?;
+    }
+    Ok(list)
+}
+
+/// The host that was written as text last: records that follow each other mostly have the same.
+#[derive(Default)]
+struct LastHost<'a, 'py> {
+    bytes: &'a [u8],
+    text: Option<Bound<'py, PyAny>>,
+}
+
+impl<'a, 'py> LastHost<'a, 'py> {
+    /// Python knows how hosts are written.
+    fn text(
+        &mut self,
+        py: Python<'py>,
+        bytes: &'a [u8],
+        host_text: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        match &self.text {
+            Some(text) if self.bytes == bytes => Ok(text.clone()),
+            _ => {
+                let text = host_text.call1((PyBytes::new(py, bytes),))?;
+                self.bytes = bytes;
+                self.text = Some(text.clone());
+                Ok(text)
+            }
+        }
+    }
+}
+
+/// The topic that was written as text last.
+#[derive(Default)]
+struct LastTopic<'a, 'py> {
+    bytes: &'a [u8],
+    text: Option<Bound<'py, PyAny>>,
+}
+
+impl<'a, 'py> LastTopic<'a, 'py> {
+    fn text(&mut self, py: Python<'py>, bytes: &'a [u8]) -> Bound<'py, PyAny> {
+        match &self.text {
+            Some(text) if self.bytes == bytes => text.clone(),
+            _ => {
+                let text = PyString::new(py, &String::from_utf8_lossy(bytes)).into_any();
+                self.bytes = bytes;
+                self.text = Some(text.clone());
+                text
+            }
+        }
+    }
+}
+
+/// The names of the last record's properties: the next one mostly has the same, in their order.
+#[derive(Default)]
+struct LastNames<'a, 'py>(Vec<(&'a [u8], Bound<'py, PyString>)>);
+
+impl<'a, 'py> LastNames<'a, 'py> {
+    /// Names that are kept.
+    const MAX: usize = 64;
+
+    fn text(&mut self, py: Python<'py>, at: usize, name: &'a [u8]) -> Bound<'py, PyString> {
+        if let Some((known, text)) = self.0.get(at) {
+            if *known == name {
+                return text.clone();
+            }
+        }
+        let text = PyString::new(py, &String::from_utf8_lossy(name));
+        if let Some(place) = self.0.get_mut(at) {
+            *place = (name, text.clone());
+        } else if at == self.0.len() && at < Self::MAX {
+            self.0.push((name, text.clone()));
+        }
+        text
+    }
+}
+
+/// The properties of a record; of a name that stands there twice the last value counts.
+fn properties_of<'a, 'py>(
+    py: Python<'py>,
+    text: &'a [u8],
+    names: &mut LastNames<'a, 'py>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let found = PyDict::new(py);
+    for (at, (name, value)) in properties::entries(text).enumerate() {
+        found.set_item(
+            names.text(py, at, name),
+            PyString::new(py, &String::from_utf8_lossy(value)),
+        )?;
+    }
+    Ok(found)
+}
+
+/// Where a message lies: store host and physical offset in hex.
+fn offset_id(view: &RecordView<'_>) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let place = view.physical_offset.to_be_bytes();
+    let mut text = String::with_capacity(2 * (view.store_host.len() + place.len()));
+    for byte in view.store_host.iter().chain(&place) {
+        for digit in [byte >> 4, byte & 15] {
+            text.push(
+                DIGITS
+                    .get(usize::from(digit))
+                    .map_or('0', |it| char::from(*it)),
+            );
+        }
+    }
+    text
 }
 
 pub(crate) fn bad_record(place: &str, at: usize, why: Why) -> PyErr {

@@ -21,7 +21,9 @@ mod roquet_native {
     #[pymodule_export]
     use crate::arrow::{records_to_arrow, sum_records, ArrowBatch};
     #[pymodule_export]
-    use crate::codec::{crc32, decode_frames, decode_records, encode_command, project_records};
+    use crate::codec::{
+        crc32, decode_frames, decode_messages, decode_records, encode_command, project_records,
+    };
     #[pymodule_export]
     use crate::error::StoreError;
     #[pymodule_export]

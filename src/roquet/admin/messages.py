@@ -6,7 +6,7 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING
 
-from roquet._native import decode_records
+from roquet._native import decode_messages
 from roquet.admin.calls import Brokers, command, demand, read, read_header
 from roquet.admin.topics import Topics
 from roquet.base.arguments import checked
@@ -370,6 +370,6 @@ class Messages:
 def _messages(body: bytes, broker: str = "") -> list[StoredMessage]:
     """Read records. Raises Unreachable for what is none."""
     try:
-        return records.messages_of(decode_records(body), broker)
+        return records.messages_of(decode_messages(body, broker, hosts.host_text))
     except (ValueError, CompressionError) as error:
         raise Unreachable(f"the messages of an answer cannot be read: {error}") from error

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
-from roquet._native import decode_records
+from roquet._native import decode_messages
 from roquet.base.errors import Refused
 from roquet.client._consuming.stacks import stacks
 from roquet.model.message import StoredMessage
@@ -26,6 +26,7 @@ from roquet.protocol.headers.client import (
     ResetOffsetRequest,
 )
 from roquet.protocol.headers.message import ReplyMessageRequest
+from roquet.protocol.hosts import host_text
 from roquet.protocol.messages import records
 from roquet.protocol.messages.compression import BODY_SIZE_MAX, CompressionError, body_of
 from roquet.remoting.router import Request, Route
@@ -155,7 +156,7 @@ class Answers:
 
 def _message(body: bytes, broker_name: str) -> StoredMessage:
     try:
-        found = records.messages_of(decode_records(body), broker_name)
+        found = records.messages_of(decode_messages(body, broker_name, host_text))
     except (ValueError, CompressionError) as error:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"no readable message: {error}") from error
     if not found:

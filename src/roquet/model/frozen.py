@@ -16,12 +16,20 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def row_maker(kind: Callable[..., T]) -> Callable[..., T]:
+    """Return what `maker` does, but for values in the order of the fields, without names."""
+    return cast("Callable[..., T]", _twin(cast("type[Any]", kind), keywords=False))
+
+
 def maker(kind: Callable[P, T]) -> Callable[P, T]:
     """Return what makes objects of a frozen dataclass with slots, by the arguments of the class.
 
     Raises TypeError for a class that is none, has a base class or does more in `__init__`.
     """
-    made = cast("type[Any]", kind)
+    return cast("Callable[P, T]", _twin(cast("type[Any]", kind), keywords=True))
+
+
+def _twin(made: type[Any], *, keywords: bool) -> type[Any]:
     if (
         not dataclasses.is_dataclass(made)
         or "__slots__" not in vars(made)
@@ -32,14 +40,15 @@ def maker(kind: Callable[P, T]) -> Callable[P, T]:
     fields: list[tuple[str, Any, Any]] = []
     for its in dataclasses.fields(made):
         field: Any = dataclasses.field(
-            default=its.default, default_factory=its.default_factory, kw_only=its.kw_only
+            default=its.default,
+            default_factory=its.default_factory,
+            kw_only=its.kw_only and keywords,
         )
         fields.append((its.name, its.type, field))
 
     def become(draft: Any) -> None:
         draft.__class__ = made
 
-    twin = dataclasses.make_dataclass(
+    return dataclasses.make_dataclass(
         made.__name__, fields, slots=True, eq=False, repr=False, namespace={"__post_init__": become}
     )
-    return cast("Callable[P, T]", twin)

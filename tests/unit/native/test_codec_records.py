@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from roquet import roquet_native as native
+from roquet.model.message import StoredMessage
+from roquet.protocol.hosts import host_text
+from roquet.protocol.messages import records
 
 # Spec: wire §21.
 VECTOR = bytes.fromhex(
@@ -56,3 +61,50 @@ def test_damage_is_named_with_its_place() -> None:
     assert native.decode_records(changed, check_crc=False)[1][13] == b"Hello"
     with pytest.raises(ValueError, match="record at byte 119: a length that does not fit"):
         native.decode_records(VECTOR + VECTOR[:-1])
+
+
+ODD = (
+    b"",
+    b"K",
+    b"\x01\x02",
+    b"\x02A\x01b",
+    b"A\x01\x02B\x01c\x02",
+    b"A\x01b\x01c\x02A\x01d\x02",
+    b"\xffA\x01\xe2\x82\x02\xc3\xa4\x01\xf0\x9f\x98\x80\x02",
+    b"".join(b"N%d\x01%d\x02" % (n, n) for n in range(100)),
+    b"B\x01c\x02A\x01b",
+)
+"""Property strings; what each means, the reader in Python says (protocol/properties.py)."""
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_messages_are_those_of_their_records(broken: bool) -> None:
+    data = VECTOR
+    (record,) = native.decode_records(VECTOR)
+    for number, text in enumerate(ODD):
+        host = bytes((10, 0, 0, number % 2)) + (10911).to_bytes(4, "big")
+        changed = (*record[:4], 7 + number, *record[5:8], host, *record[9:15], text, record[16])
+        data += records.encode_record(changed)
+    found = native.decode_messages(data, "a", host_text)
+    there = [records.message_of(it, "a") for it in native.decode_records(data)]
+    assert len(there) == 1 + len(ODD)
+    if broken:
+        flagged = [(*it[: records.SYS_FLAG], 0x301, *it[records.SYS_FLAG + 1 :]) for it in found]
+        plain = [records.stored_row(it) for it in flagged]
+        assert plain == [dataclasses.replace(it, sys_flag=0x300) for it in there]
+        with pytest.raises(records.compression.CompressionError):
+            records.messages_of(flagged)
+        return
+    assert records.messages_of(found) == there
+    assert [type(it) for it in records.messages_of(found)] == [StoredMessage] * len(there)
+    with pytest.raises(ValueError, match="record at byte 119: a body CRC that differs"):
+        native.decode_messages(VECTOR + VECTOR.replace(b"hello", b"Hello"), "a", host_text)
+    assert native.decode_messages(b"", "a", host_text) == []
+
+
+def test_fields_of_a_message_are_in_the_order_of_a_row() -> None:
+    row = native.decode_messages(VECTOR, "a", host_text)[0]
+    fields = dict(zip((it.name for it in dataclasses.fields(StoredMessage)), row, strict=True))
+    assert fields == dict(
+        dataclasses.asdict(records.message_of(native.decode_records(VECTOR)[0], "a"))
+    )

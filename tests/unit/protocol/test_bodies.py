@@ -316,7 +316,7 @@ def test_records_become_messages() -> None:
     host = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
     body = zlib.compress(b"hello" * 1000)
     record = (100, 1, 2, 3, 5, 1000, 0x301, 6, host, 7, host, 8, 9, body, "t", b"TAGS\x01A\x02", 0)
-    message = records.messages_of([record], "b")[0]
+    message = records.message_of(record, "b")
     assert message.body == b"hello" * 1000
     assert message.msg_id == "7F00000100002A9F00000000000003E8"
     assert (message.tag, message.keys, message.unique_key) == ("A", (), None)

@@ -8,7 +8,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Literal, Self
 
-from roquet._native import decode_records
+from roquet._native import decode_messages
 from roquet.base.arguments import checked
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
 from roquet.client._cluster.broker_calls import Pull, Pulled
@@ -19,6 +19,7 @@ from roquet.model.subscription import ConsumeFromWhere, ConsumeType
 from roquet.protocol import tags
 from roquet.protocol.bodies.clients import ConsumerData
 from roquet.protocol.codes import ResponseCode
+from roquet.protocol.hosts import host_text
 from roquet.protocol.messages import records
 from roquet.service.background import Tasks
 
@@ -268,8 +269,7 @@ class PullConsumer:
         if pulled.status != ResponseCode.SUCCESS:
             return []
         found = records.messages_of(
-            decode_records(pulled.records),
-            queue.broker_name,
+            decode_messages(pulled.records, queue.broker_name, host_text),
             body_size_max=self._options.body_size_max,
         )
         return [it for it in found if reading.subscription.takes_tag(it.tag)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from roquet._native import decode_records
+from roquet._native import decode_messages
 from roquet.base.arguments import checked
 from roquet.base.errors import Unreachable, UsageError
 from roquet.client._cluster.requests import request
@@ -24,6 +24,7 @@ from roquet.protocol.headers.pop import (
     PopMessageRequest,
     PopMessageResponse,
 )
+from roquet.protocol.hosts import host_text
 from roquet.protocol.messages import records
 from roquet.protocol.pop.handle import HandleError, real_topic
 from roquet.remoting.refusals import refused
@@ -260,7 +261,8 @@ class SimpleConsumer:
         if answer.code != ResponseCode.SUCCESS:
             raise refused(answer.code, answer.remark)
         found = records.messages_of(
-            decode_records(answer.body), broker, body_size_max=self._options.body_size_max
+            decode_messages(answer.body, broker, host_text),
+            body_size_max=self._options.body_size_max,
         )
         try:
             popped = popped_of(found, PopMessageResponse.decode(answer.ext), broker)

@@ -6,13 +6,14 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
-from roquet._native import decode_records
+from roquet._native import decode_messages
 from roquet.base.errors import OutcomeUnknown, Refused, RoquetError, Unreachable
 from roquet.client._cluster.broker_calls import Pull, Pulled
 from roquet.model.route import MASTER_ID
 from roquet.protocol import names, properties
 from roquet.protocol.codes import ResponseCode
-from roquet.protocol.messages import records, sys_flag
+from roquet.protocol.hosts import host_text
+from roquet.protocol.messages import records
 from roquet.protocol.messages.compression import CompressionError
 
 if TYPE_CHECKING:
@@ -154,13 +155,13 @@ class Fetcher:
         found: list[StoredMessage] = []
         broken: set[int] = set()
         name = held.queue.broker_name
-        for record in decode_records(data):
+        for row in decode_messages(data, name, host_text):
             try:
-                message = records.message_of(record, name, body_size_max=self.options.body_size_max)
+                message = records.message_of_row(row, self.options.body_size_max)
             except CompressionError as error:
-                log.error("message at %d of %s: %s", record[4], held.queue, error)  # noqa: TRY400
-                flag = record[6] & ~sys_flag.COMPRESSED
-                message = records.message_of((*record[:6], flag, *record[7:]), name)
+                offset = row[records.QUEUE_OFFSET]
+                log.error("message at %d of %s: %s", offset, held.queue, error)  # noqa: TRY400
+                message = records.stored_row(row)
                 broken.add(message.queue_offset)
             if subscription.takes_tag(message.tag):
                 found.append(self._restored(message))

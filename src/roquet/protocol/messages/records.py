@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from roquet.model.frozen import maker
+from roquet.model.frozen import maker, row_maker
 from roquet.model.message import StoredMessage
 from roquet.protocol import hosts, properties
-from roquet.protocol.messages import compression, message_id
+from roquet.protocol.messages import compression, message_id, sys_flag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,11 +18,37 @@ Record = tuple[
 ]
 """As the native decode_records gives it."""
 
+Row = tuple[
+    str,
+    bytes,
+    dict[str, str],
+    str,
+    int,
+    int,
+    int,
+    int,
+    int,
+    str,
+    int,
+    str,
+    int,
+    int,
+    int,
+    int,
+    int,
+    str,
+]
+"""The fields of a StoredMessage in their order, as the native decode_messages gives them."""
+BODY: Final = 1
+QUEUE_OFFSET: Final = 5
+SYS_FLAG: Final = 13
+
 _MAGIC_V1 = 0xDAA320A7
 _HEAD = struct.Struct(">IiiiqqIq")
 _TAIL = struct.Struct(">iqi")
 _TOPIC_BYTES_MAX = 127
 _stored = maker(StoredMessage)
+_of_row = row_maker(StoredMessage)
 
 
 def message_of(
@@ -53,14 +79,25 @@ def message_of(
     )
 
 
+def message_of_row(row: Row, body_size_max: int = compression.BODY_SIZE_MAX) -> StoredMessage:
+    """Make the message of a row; the body is decompressed. Raises CompressionError."""
+    if row[SYS_FLAG] & sys_flag.COMPRESSED:
+        body = compression.body_of(row[BODY], row[SYS_FLAG], body_size_max)
+        return _of_row(row[0], body, *row[2:])
+    return _of_row(*row)
+
+
+def stored_row(row: Row) -> StoredMessage:
+    """Make the message of a row with its body as it is stored, as if it were not compressed."""
+    flag = row[SYS_FLAG] & ~sys_flag.COMPRESSED
+    return _of_row(*row[:SYS_FLAG], flag, *row[SYS_FLAG + 1 :])
+
+
 def messages_of(
-    records: Iterable[Record],
-    broker_name: str = "",
-    *,
-    body_size_max: int = compression.BODY_SIZE_MAX,
+    rows: Iterable[Row], *, body_size_max: int = compression.BODY_SIZE_MAX
 ) -> list[StoredMessage]:
-    """Make the messages of all records. Raises CompressionError."""
-    return [message_of(record, broker_name, body_size_max=body_size_max) for record in records]
+    """Make the messages of all rows. Raises CompressionError."""
+    return [message_of_row(row, body_size_max) for row in rows]
 
 
 def encode_record(record: Record) -> bytes:

@@ -112,28 +112,34 @@ class GrpcPort:
         self._front.routes.port = self.port
 
     async def stop(self) -> None:
-        """Tell clients to go elsewhere, let calls end that are under way, and close.
+        """Tell clients to go elsewhere, serve what still comes of them, and close.
 
         Receives wait for messages that need not come: they end at once.
         """
         loop = asyncio.get_running_loop()
         self._is_stopping = True
+        self._front.sessions.send_away()
         for call in list(self._calls.values()):
             if call.is_receive and call.task is not None:
                 call.task.cancel()
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=DRAIN_S)
+        await self._end_tasks()
+        for call in list(self._calls.values()):
+            if call.conversation is not None:
+                call.finish(Status.OK, "")
+            elif call.task is None or call.task.done():
+                call.finish(Status.UNAVAILABLE, STOPPING)
+        # Calls that a client made before it knew are answered meanwhile.
+        await loop.run_in_executor(None, self._server.stop)
+        loop.remove_reader(self._server.descriptor())
+        await self._end_tasks()
+
+    async def _end_tasks(self) -> None:
         for task in self._tasks:
             task.cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks)
-        for call in list(self._calls.values()):
-            if call.conversation is None:
-                call.finish(Status.UNAVAILABLE, STOPPING)
-            else:
-                call.finish(Status.OK, "")
-        await loop.run_in_executor(None, self._server.stop)
-        loop.remove_reader(self._server.descriptor())
+            await asyncio.wait(set(self._tasks))
 
     async def reload_tls(self) -> None:
         """Show another certificate once its files have changed: the action of a timer."""
@@ -176,7 +182,7 @@ class GrpcPort:
         head = Head(path=path, remote=remote, local=local, authority=authority, metadata=metadata)
         call = self._calls[number] = _Call(self, number, connection)
         call.is_receive = method_of(path) == RECEIVE
-        if self._is_stopping:
+        if self._is_stopping and (call.is_receive or path in STREAMING):
             call.finish(Status.UNAVAILABLE, STOPPING)
             return
         if data is not None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import http2_peer as http2
-from grpc_calls import message
+from grpc_calls import message, producer
 from roquet.base.overriding import override
 from roquet.proxy import messages as pb
 from roquet.proxy.brokers.local import LocalBrokers
@@ -43,6 +43,14 @@ class Held(Front):
         await super().serve(head, data, answer)
 
 
+def opened(stream: int, method: str, data: bytes) -> bytes:
+    """Return a call that goes on."""
+    whole = called(stream, method, data)
+    return whole[: -9 - 5 - len(data)] + http2.frame(
+        http2.DATA, stream, b"\x00" + len(data).to_bytes(4, "big") + data
+    )
+
+
 def called(stream: int, method: str, data: bytes) -> bytes:
     block = http2.headers(f"/{SERVICE}/{method}", ID)
     begin = http2.frame(http2.HEADERS, stream, block, http2.END_HEADERS)
@@ -76,5 +84,42 @@ def test_send_under_way_is_answered_before_the_port_closes_and_a_receive_is_not(
                 # The topic is not there; what counts is that the answer came.
                 assert found.status.code == 40402
                 assert await asyncio.to_thread(peer.until, http2.DATA) is None
+
+    asyncio.run(main())
+
+
+def test_clients_are_sent_away_and_served_until_they_have_gone(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path, changes={"brokerName": "b"}) as broker:
+            front = Held(broker)
+            tls = GrpcPortTls(TlsConfig(), broker.local.clock, "the certificate of gRPC")
+            port = GrpcPort(front, "127.0.0.1", ProxyLimits(port=0), tls, broker.local.clock)
+            await port.start()
+            with http2.Peer.connect(port.port) as peer:
+                data = pb.SendMessageRequest(messages=[message()]).SerializeToString()
+                show = pb.TelemetryCommand(settings=producer()).SerializeToString()
+                peer.send(opened(1, "Telemetry", show))
+                shown = await asyncio.to_thread(peer.until, http2.DATA)
+                assert shown is not None
+                assert pb.TelemetryCommand.FromString(shown[5:]).HasField("settings")
+                peer.send(called(3, "SendMessage", data))
+                while not front.begun:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                stopping = asyncio.create_task(port.stop())
+                told = await asyncio.to_thread(peer.until, http2.DATA)
+                assert told is not None
+                command = pb.TelemetryCommand.FromString(told[5:])
+                assert command.HasField("reconnect_endpoints_command")
+                # It was made before the client had done so.
+                peer.send(called(5, "SendMessage", data))
+                while len(front.begun) < 2:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                front.may_end.set()
+                for _ in range(2):
+                    payload = await asyncio.to_thread(peer.until, http2.DATA)
+                    assert payload is not None
+                    found = pb.SendMessageResponse.FromString(payload[5:])
+                    assert found.status.code == 40402
+                await stopping
 
     asyncio.run(main())

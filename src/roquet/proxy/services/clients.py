@@ -219,6 +219,14 @@ class Sessions:
             session.stream = None
             self._stream_ended(session)
 
+    def send_away(self) -> None:
+        """Ask all clients to connect elsewhere: this port is about to close."""
+        for session in self._known.values():
+            if session.stream is not None:
+                command = pb.TelemetryCommand()
+                command.reconnect_endpoints_command.nonce = str(session.key)
+                session.stream.send(command.SerializeToString())
+
     def _stream_ended(self, session: Session) -> None:
         for listener in self._of_streams:
             listener(session)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from roquet.remoting.connections.fast_ingest import Rows
     from roquet.remoting.connections.popped import Given, Wish
 
+ATTEMPTS_MAX = 2**31 - 1
+"""No message can have been delivered more often: a record has 31 bits for that."""
 _ACK = f"/{SERVICE}/AckMessage"
 
 
@@ -94,7 +96,8 @@ class FastCalls:
         named: list[tuple[str, str]] = []
 
         def give(wish: Wish, rows: Rows) -> Given | None:
-            found = self._consumers.give(rows, wish, sorted(takes.tags), attempts_max)
+            most = min(attempts_max, ATTEMPTS_MAX)
+            found = self._consumers.give(rows, wish, sorted(takes.tags), most)
             if found is None:
                 return None
             named.extend(found[1])

@@ -125,6 +125,20 @@ def test_receive_by_tag_passes_over_other_messages_as_the_front_does(tmp_path: P
     asyncio.run(main())
 
 
+def test_group_with_as_many_attempts_as_there_can_be_receives(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ready(tmp_path) as calls:
+            await begun(calls, "g")
+            most = SubscriptionGroupConfig(name="g", retry_max_times=2**31 - 1)
+            calls.broker.metadata.groups.put(most)
+            await calls.send(message())
+            await dispatched(calls, "Normal", 1)
+            found = await answered(calls, "Normal", "g")
+            assert (found.framed, len(found.parts)) == (1, 3)
+
+    asyncio.run(main())
+
+
 def test_messages_that_need_a_look_are_given_by_the_front(tmp_path: Path) -> None:
     async def main() -> None:
         async with ready(tmp_path) as calls:

@@ -128,10 +128,21 @@ def node_command(folder: Path, endpoint: str) -> list[str]:
     return ["node", str(program), endpoint]
 
 
+def go_command(_: Path, endpoint: str) -> list[str]:
+    """Return the command of the Go client; its modules come by their hashes in go.sum."""
+    sources, build = CLIENTS / "go", ["go", "build", "-mod=readonly", "-o"]
+
+    def fetch(draft: Path) -> None:
+        _run([*build, str(draft / "peer"), "."], sources)
+
+    return [str(_fetched("go", sorted(sources.iterdir()), fetch) / "peer"), endpoint]
+
+
 COMMANDS: Mapping[str, Callable[[Path, str], list[str]]] = {
     "python": python_command,
     "java": java_peer_command,
     "node": node_command,
+    "go": go_command,
 }
 
 

@@ -1,0 +1,59 @@
+"""The official Go client of gRPC, v5.1.4, before the front of a broker and that of a cluster.
+
+The view that this client gives of a message has no priority: the others tell that story.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import grpc_stories as stories
+from grpc_harness import Peer, ProxyWorld
+from roquet.testing.java import fetch_jars
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(600)
+STORIES: list[Callable[[ProxyWorld, Peer], None]] = [
+    stories.push_consumer_gets_a_message_that_failed_again,
+    stories.messages_of_a_group_come_in_order,
+    stories.delayed_messages_come_in_time_but_for_the_one_recalled,
+    stories.simple_consumer_gets_what_its_tags_take,
+]
+
+
+@pytest.fixture(scope="module", params=["local", "cluster"])
+def world(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[ProxyWorld]:
+    folder: Path = tmp_path_factory.mktemp("go")
+    jars = fetch_jars()
+    if request.param == "local":
+        built = ProxyWorld.start_ours(jars, folder)
+    else:
+        built = ProxyWorld.start_our_cluster(jars, folder, "ours")
+    yield built
+    built.stop()
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def test_go_client_sends_and_consumes(
+    world: ProxyWorld, story: Callable[[ProxyWorld, Peer], None]
+) -> None:
+    story(world, world.peer("go"))
+
+
+def test_what_go_does_not_acknowledge_comes_again(world: ProxyWorld) -> None:
+    stories.what_is_not_acknowledged_comes_again(world, "go")
+
+
+def test_halves_of_go_end_as_their_producer_says(world: ProxyWorld) -> None:
+    stories.halves_end_as_their_producer_says(world, "go")
+
+
+def test_simple_consumer_of_go_gets_what_its_sql_takes(world: ProxyWorld) -> None:
+    stories.simple_consumer_gets_what_its_sql_takes(world, "go", "SQL92")

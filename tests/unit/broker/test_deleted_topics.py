@@ -64,6 +64,9 @@ def test_a_kill_right_after_the_deletion_does_not_undo_it(tmp_path: Path, flush:
 
 
 def test_topic_whose_deletion_fails_stays_as_it_was(tmp_path: Path) -> None:
+    def folder() -> Path:
+        return next(tmp_path.rglob("commitlog")).parent
+
     async def tell(it: Cluster) -> None:
         for number in range(3):
             assert (await it.send("gone", b"%d" % number)).code == 0
@@ -71,8 +74,7 @@ def test_topic_whose_deletion_fails_stays_as_it_was(tmp_path: Path) -> None:
         broker = it.broker
         before, times = broker.metadata.topics.get("gone"), broker.metadata.deletions.export()
         # The note of deleted topics cannot be written.
-        store = next(tmp_path.rglob("commitlog")).parent
-        (store / "deletedTopics.tmp").mkdir()
+        (folder() / "deletedTopics.tmp").mkdir()
         assert (await it.call(DELETE)).code == 1
         assert broker.metadata.topics.get("gone") == before
         assert broker.metadata.deletions.export() == times

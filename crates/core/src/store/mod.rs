@@ -113,8 +113,6 @@ impl Store {
         let sinks = all_sinks(&derived, parts.sinks, own, checkpoint)?;
         let dispatcher = Arc::new(Dispatcher::new(Arc::clone(&log), config.sync_flush, sinks));
         dispatcher.catch_up()?;
-        // What recovery reads was told before, or nobody has copied what is told of it.
-        hold(&derived.renewed).clear();
         let events = Arc::new(Events::new()?);
         log.limit_lights(config.tuned.lights_max);
         dispatcher.watch(Arc::clone(&events) as Arc<dyn Watcher>);
@@ -161,6 +159,8 @@ impl Store {
         if self.started.load(Ordering::Acquire) {
             return Ok(false);
         }
+        // What recovery reads was told before, or nobody has copied what is told of it.
+        hold(&self.derived.renewed).clear();
         let (disk, root) = (self.env.disk.as_ref(), &self.config.root);
         let path = root.join("abort");
         let backup = root.join("abort.bak");

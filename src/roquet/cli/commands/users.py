@@ -229,7 +229,13 @@ async def _addresses_of(broker: str) -> set[str]:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):  # UnicodeError: no name that anybody could have
         return {broker}  # whoever asks there says why it cannot be reached
-    return {broker, *(join_address(at[0], at[1]) for *_, at in found if isinstance(at[0], str))}
+    ends = [(at[0], at[1]) for *_, at in found]
+    known = [
+        join_address(host, port)
+        for host, port in ends
+        if isinstance(host, str) and isinstance(port, int)
+    ]
+    return {broker, *known}
 
 
 async def _bring(

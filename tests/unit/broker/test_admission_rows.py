@@ -488,6 +488,7 @@ class Part:
             self.calls.append((name,))
 
         path.tick = lambda: tick("path.tick")  # type: ignore[attr-defined]
+        path.pause_s = lambda: 0.2  # type: ignore[attr-defined]
         admission.tick = lambda: tick("admission.tick")  # type: ignore[attr-defined]
         store = SimpleNamespace(
             native=SimpleNamespace(sync_times=lambda: (3, 5)), on_flush=self._on_flush
@@ -507,7 +508,7 @@ def test_fast_path_opens_over_the_store_and_looks_before_it_gives_up() -> None:
     (timer,) = it.part.timers
     asyncio.run(cast("Any", timer.action()))
     asyncio.run(it.part.stop())
-    assert (timer.pause_s, timer.first_after_s) == (0.05, 0.05)
+    assert (timer.pause_s, timer.first_after_s) == (0.2, 0.05)
     assert it.calls == [
         ("path.open", it.store.native, 1000),
         ("admission.tick",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,7 +10,7 @@ import pytest
 
 from roquet.protocol.command import Command
 from roquet.remoting.codec import encode
-from roquet.remoting.connections.fast_ingest import FastPath
+from roquet.remoting.connections.fast_ingest import IDLE_TICK_S, TICK_S, FastPath
 from roquet.remoting.connections.ingest import FeedResult
 from roquet.testing.clock import FakeClock
 
@@ -46,3 +47,31 @@ def test_a_pop_without_an_answer_goes_to_the_processors() -> None:
     fed = _path(None).feed(1, memoryview(b""), 0)
     assert isinstance(fed, FeedResult)
     assert (fed.replies, [it.code for it in fed.commands]) == (b"sent,", [200_050])
+
+
+def test_ticks_are_rare_while_nothing_is_stored_or_pulled() -> None:
+    stored = ("T", 0, 1, 100, 1, 5)
+    takes: list[list[Any]] = [[stored], [], []]
+    told: list[Any] = []
+    owner = SimpleNamespace(before=lambda *_: None, stored=told.append)
+    path = FastPath(cast("Any", owner), FakeClock())
+    nothing: Any = list
+    path._native = cast(
+        "Any",
+        SimpleNamespace(
+            expire=lambda _: [],
+            serve=lambda _: ([], [], False),
+            take_stored=lambda: takes.pop(0),
+            take_halves=dict,
+            take_pulled=nothing,
+            take_answered=nothing,
+            take_called=nothing,
+        ),
+    )
+    assert path.pause_s() == TICK_S, "it begins as a busy one"
+    path.settle()  # a processor asked for figures before the tick
+    asyncio.run(path.tick())
+    assert path.pause_s() == TICK_S, "something was stored since the last tick"
+    asyncio.run(path.tick())
+    assert path.pause_s() == IDLE_TICK_S
+    assert len(told) == 1

@@ -12,6 +12,7 @@ from roquet.console.declared import Done
 from roquet.console.views.paging import page_of
 from roquet.console.web.render import to
 from roquet.model.group import SubscriptionGroupConfig
+from roquet.protocol import names
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.versions import describe
 
@@ -50,7 +51,7 @@ async def _row(context: Context, group: str) -> dict[str, Any]:
         "name": group,
         "members": members,
         "model": "" if online is None else str(online.message_model or "").lower(),
-        "topics": len({it.topic for it in offsets}),
+        "topics": len({it.topic for it in offsets if not names.is_retry(it.topic)}),
         "out": tps,
         "lag": lag,
         "error": "",
@@ -106,7 +107,8 @@ async def group(context: Context, given: Data) -> Data:
             }
             for topic, it in sorted(subscriptions.items())[: context.limits.rows]
         ],
-        "topics": sorted({it.topic for it in offsets}),
+        # The first one is proposed for a move.
+        "topics": sorted({it.topic for it in offsets}, key=lambda it: (names.is_retry(it), it)),
         "queues": [
             {
                 "topic": it.topic,

@@ -22,7 +22,8 @@ pub fn base_of(path: &Path) -> Option<u64> {
         .then(|| name.parse().ok())?
 }
 
-/// Makes a folder, and its name durable.
+/// Makes a folder, and its name durable and those in it: a run that ended before it could make them
+/// so may have left files, and what goes into them now must not depend on that.
 pub(crate) fn make_folder(disk: &dyn Disk, folder: &Path) -> Result<(), StoreError> {
     let above = match folder.parent() {
         Some(above) if above.as_os_str().is_empty() => Path::new("."),
@@ -31,6 +32,7 @@ pub(crate) fn make_folder(disk: &dyn Disk, folder: &Path) -> Result<(), StoreErr
     };
     disk.create_dir(folder)
         .and_then(|()| disk.sync_dir(above))
+        .and_then(|()| disk.sync_dir(folder))
         .map_err(|error| StoreError::io("make", folder, &error))
 }
 

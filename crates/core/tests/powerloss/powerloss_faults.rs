@@ -10,7 +10,7 @@
 
 use super::common::sim_disk::{Fault, Op, SimDisk};
 use super::common::verdict;
-use super::common::world::{random_step, Step, World};
+use super::common::world::{random_step, Promise, Step, World};
 use super::common::{setting, Rng};
 use roquet_core::commit_log::PutStatus;
 use roquet_core::store::error::ErrorKind;
@@ -141,6 +141,47 @@ fn the_nth_call_fails_and_nothing_is_acknowledged_falsely() {
         }
     }
     assert!(runs > 300, "only {runs} runs");
+}
+
+#[test]
+fn what_is_acknowledged_after_a_run_whose_calls_failed_survives_a_power_loss() {
+    let errno = libc::EIO;
+    for (number, sync_flush) in [(0, true), (1, true), (1, false)] {
+        let steps = &workloads()[number];
+        for nth in 0.. {
+            // Nothing can be taken back: files stay whose names are not durable.
+            let fault = Fault {
+                op: None,
+                nth,
+                sticky: true,
+                errno,
+            };
+            let (mut world, hit) = run_with_fault(steps, sync_flush, fault);
+            let what = format!("workload {number} sync {sync_flush} {fault:?}");
+            world.store = None;
+            world.disk.set_fault(None);
+            world.disk.release_locks();
+            let found = verdict::recover(&world.disk, sync_flush, &world.promise, 1);
+            let found = found.unwrap_or_else(|why| panic!("{why}, after a kill; {what}"));
+            drop(found.store);
+            world.disk.release_locks();
+            let promise = Promise {
+                durable: found.log.len(),
+                log: found.log,
+                maybe: Vec::new(),
+                deletions: found.deletions,
+            };
+            let mut next = World::resume(world.disk.clone(), sync_flush, promise, 1);
+            for step in [SMALL, LARGE, Step::Flush, Step::Dispatch, Step::Checkpoint] {
+                assert!(next.step(step), "{step:?}: {:?}, {what}", next.trouble);
+            }
+            assert_eq!(next.promise.durable, next.promise.log.len(), "{what}");
+            judge(&mut next, &what);
+            if hit == 0 {
+                break;
+            }
+        }
+    }
 }
 
 #[test]

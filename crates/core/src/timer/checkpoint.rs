@@ -2,7 +2,8 @@
 //!
 //! Java's seven numbers come first, in a file of 4,096 bytes. Behind them, in bytes that Java leaves
 //! alone, is a block of ours: whether the files were left whole by an orderly stop, with which
-//! precision, which messages name times of another one, and what fired while the clock stood ahead.
+//! precision, which messages name times of another one, what fired while the clock stood ahead, and
+//! where what is overdue waits together.
 //! Its checksum covers Java's numbers, so a block is void once Java has written. All of this stands
 //! once more from byte 256 on, and is written there first: a write that failed may have torn what it
 //! wrote, and what is torn must not be taken for Java's. From byte 512 on stand the checksums of the
@@ -22,11 +23,16 @@ const FILE_SIZE: u64 = 4096;
 pub const JAVA_SIZE: usize = 56;
 const OURS_AT: usize = 64;
 const FIRED_AT: usize = OURS_AT + 56 + 16 * ERAS_MAX;
-/// Our block: its mark and six numbers, the eras, what fired ahead of the clock, its checksum.
-const SIZE: usize = FIRED_AT + 24 * FIRED_MAX + 8;
-const MAGIC: u64 = 0x526F_7175_6574_0059;
-/// The block as it was without what fired ahead of the clock.
-const SHORT_BLOCK: (u64, usize) = (0x526F_7175_6574_0057, FIRED_AT + 8);
+const GATHERED_AT: usize = FIRED_AT + 24 * FIRED_MAX;
+/// Our block: its mark and six numbers, the eras, what fired ahead of the clock, where what is overdue
+/// waits, its checksum.
+const SIZE: usize = GATHERED_AT + 16;
+const MAGIC: u64 = 0x526F_7175_6574_005A;
+/// The block as it was without the last of these, and before that without what fired ahead.
+const SHORT_BLOCKS: [(u64, usize); 2] = [
+    (0x526F_7175_6574_0059, GATHERED_AT + 8),
+    (0x526F_7175_6574_0057, FIRED_AT + 8),
+];
 /// The block as it was with one era, and before that without a sum of the wheel.
 const OLD_BLOCKS: [(u64, usize); 2] = [
     (0x526F_7175_6574_0056, OURS_AT + 64),
@@ -49,6 +55,8 @@ pub struct Known {
     pub eras: Eras,
     /// What fired while the clock stood ahead.
     pub fired: Fired,
+    /// The slot in which everything waits that is due before it; 0 for none.
+    pub gathered_ms: i64,
     /// Checksum of the wheel's slots, where it was left whole.
     pub wheel_sum: u32,
     /// Where the last file of the timer log begins, and the checksum of its units up to the
@@ -110,6 +118,11 @@ impl TimerCheckpoint {
             fill(&mut bytes, OURS_AT, &ours);
             fill(&mut bytes, OURS_AT + 56, &known.eras.encode());
             fill(&mut bytes, FIRED_AT, &known.fired.encode());
+            fill(
+                &mut bytes,
+                GATHERED_AT,
+                &[known.gathered_ms.cast_unsigned()],
+            );
             let sum = crc32fast::hash(bytes.get(..SIZE - 8).unwrap_or_default());
             fill(&mut bytes, SIZE - 8, &[u64::from(sum)]);
         }
@@ -128,10 +141,11 @@ impl TimerCheckpoint {
             (0..count).map(|place| number(at + 8 * place)).collect()
         };
         let is_new = is_block((MAGIC, SIZE));
-        let known = if is_new || is_block(SHORT_BLOCK) {
+        let has_fired = is_new || is_block(SHORT_BLOCKS[0]);
+        let known = if has_fired || is_block(SHORT_BLOCKS[1]) {
             let eras = numbers(OURS_AT + 56, 2 * ERAS_MAX);
             let fired = numbers(FIRED_AT, 3 * FIRED_MAX);
-            let fired = is_new.then(|| Fired::decode(&fired));
+            let fired = has_fired.then(|| Fired::decode(&fired));
             let base = number(OURS_AT + 40).cast_unsigned();
             Some(Known {
                 whole: number(OURS_AT + 8) == 1,
@@ -139,6 +153,7 @@ impl TimerCheckpoint {
                 replay_until: number(OURS_AT + 24),
                 eras: Eras::decode(&eras),
                 fired: fired.unwrap_or_default(),
+                gathered_ms: if is_new { number(GATHERED_AT) } else { 0 },
                 wheel_sum: low(number(OURS_AT + 32)),
                 log: (base != u64::MAX).then(|| (base, low(number(OURS_AT + 48)))),
             })
@@ -153,6 +168,7 @@ impl TimerCheckpoint {
                     replay_until: number(OURS_AT + 24),
                     eras: Eras::decode(&[number(OURS_AT + 32), number(OURS_AT + 40)]),
                     fired: Fired::default(),
+                    gathered_ms: 0,
                     wheel_sum: if has_sum { low(sum) } else { 0 },
                     log: None,
                 }
@@ -291,7 +307,7 @@ impl TimerCheckpointFile {
 mod tests {
     use super::{
         decode_sums, encode_sums, read_file, Eras, FileSum, Fired, Known, TimerCheckpoint, COPY_AT,
-        JAVA_SIZE, OLD_BLOCKS, OURS_AT, SHORT_BLOCK, SIZE,
+        JAVA_SIZE, OLD_BLOCKS, OURS_AT, SHORT_BLOCKS, SIZE,
     };
     use crate::recovery::checkpoint::fill;
     use crate::timer::sums::SUMS_MAX;
@@ -309,6 +325,7 @@ mod tests {
                 replay_until: 9,
                 eras: Eras::decode(&[10, 11, 13, 14]),
                 fired: Fired::decode(&[20, 21, 22, 18, 23, 24]),
+                gathered_ms: 25,
                 wheel_sum: 12,
                 log: Some((15, 16)),
             }),
@@ -413,6 +430,7 @@ mod tests {
                 replay_until: 9,
                 eras: Eras::decode(&[10, 11]),
                 fired: Fired::default(),
+                gathered_ms: 0,
                 wheel_sum: if has_sum { 12 } else { 0 },
                 log: None,
             });
@@ -422,18 +440,25 @@ mod tests {
     }
 
     #[test]
-    fn block_without_what_fired_ahead_of_the_clock_is_read() {
-        let mut bytes = checkpoint().encode();
-        let (magic, size) = SHORT_BLOCK;
-        fill(&mut bytes, OURS_AT, &[magic]);
-        let sum = crc32fast::hash(&bytes[..size - 8]);
-        fill(&mut bytes, size - 8, &[u64::from(sum)]);
-        let found = TimerCheckpoint::decode(&bytes).and_then(|found| found.known);
-        let known = checkpoint().known.map(|known| Known {
-            fired: Fired::default(),
-            ..known
-        });
-        assert_eq!(found, known);
+    fn block_without_its_last_numbers_is_read() {
+        for (magic, size) in SHORT_BLOCKS {
+            let mut bytes = checkpoint().encode();
+            fill(&mut bytes, OURS_AT, &[magic]);
+            let sum = crc32fast::hash(&bytes[..size - 8]);
+            fill(&mut bytes, size - 8, &[u64::from(sum)]);
+            let found = TimerCheckpoint::decode(&bytes).and_then(|found| found.known);
+            let has_fired = size == SHORT_BLOCKS[0].1;
+            let known = checkpoint().known.map(|known| Known {
+                fired: if has_fired {
+                    known.fired
+                } else {
+                    Fired::default()
+                },
+                gathered_ms: 0,
+                ..known
+            });
+            assert_eq!(found, known, "{size}");
+        }
     }
 
     #[test]

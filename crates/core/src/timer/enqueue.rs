@@ -59,6 +59,7 @@ impl Timers {
         let begin = (state.queue_offset, state.log.mark());
         let mut late = Late::default();
         let mut taken = 0;
+        let mut waits = false;
         let mut done = Ok(());
         for (physical_offset, size, _) in units {
             let offset = state.queue_offset + taken;
@@ -70,7 +71,10 @@ impl Timers {
             };
             match self.enqueue_one(state, &lease, offset, &mut late) {
                 Ok(true) => taken += 1,
-                Ok(false) => break,
+                Ok(false) => {
+                    waits = true;
+                    break;
+                }
                 Err(error) => {
                     // Those before it are filed, and must not be once more.
                     done = Err(error);
@@ -84,6 +88,11 @@ impl Timers {
         state.lags |= taken.cast_unsigned() >= BATCH;
         state.changed |= taken > 0;
         add(&self.counters.enqueued, taken.cast_unsigned());
+        if waits && state.queue_offset < state.replay_until {
+            // No slot fires before all have entered, so that none would ever become free.
+            self.gather(state)?;
+            return Ok(true);
+        }
         done.map(|()| taken > 0)
     }
 
@@ -149,7 +158,7 @@ impl Timers {
             size: i32::try_from(view.total_size).unwrap_or(i32::MAX),
             topic_hash: java_hash::hash(find(view.properties, REAL_TOPIC).unwrap_or_default()),
         };
-        let unit = placed(&self.config, out_ms.max(state.read_ms), unit);
+        let unit = placed(&self.config, state, out_ms, unit);
         let mut units = vec![unit];
         if cancels && !unit.rolls {
             self.add_twins(state, &view, offset, &mut units);
@@ -181,8 +190,13 @@ impl Timers {
         };
         let precision_ms = self.config.precision_ms;
         for time_ms in state.eras.slots_before(precision_ms, due_ms, offset) {
-            if time_ms != unit.slot_ms() && !self.has_passed(state, time_ms) {
-                units.push(placed(&self.config, time_ms, unit));
+            if self.has_passed(state, time_ms) {
+                continue;
+            }
+            let twin = placed(&self.config, state, time_ms, unit);
+            let is_same = |it: &Unit| (it.slot_ms(), it.rolls) == (twin.slot_ms(), twin.rolls);
+            if !units.iter().any(is_same) {
+                units.push(twin);
             }
         }
     }
@@ -193,7 +207,7 @@ impl Timers {
     /// takes more: after a pause, a request to cancel still finds its message there.
     fn has_passed(&self, state: &State, out_ms: i64) -> bool {
         let slot_ms = self.config.floor(out_ms);
-        slot_ms < state.read_ms || (slot_ms == state.read_ms && state.firing.is_some())
+        slot_ms < state.read_ms || (slot_ms <= state.next_ms() && state.firing.is_some())
     }
 
     /// Whether a message that is met once more was settled before: its slot was passed, or so many
@@ -205,32 +219,30 @@ impl Timers {
         self.config.floor(out_ms) < until_ms || rolled_by < until_ms
     }
 
-    /// Takes the read time back to the clock's step.
+    /// Takes the read time back to the clock's step, and lets what was gathered as overdue wait in
+    /// slots of its own again.
     ///
     /// Slots between the two have fired, and take what enters from now on: what is in them by now is
     /// told by its place in the commit log.
     pub(super) fn set_back(&self, state: &mut State, write_ms: i64) -> Result<(), StoreError> {
-        let late = state.late.take().map(|((from, _), _)| from);
-        let fired_until = late.unwrap_or(state.queue_offset).max(state.replay_until);
-        let below = self.place_of(fired_until)?;
-        let config = &self.config;
-        let turn_ms = config.slots.cast_signed() * config.precision_ms;
-        let log_end = state.log.end().cast_signed();
-        state.fired.add(state.read_ms, below, log_end);
-        let latest_ms = state.fired.latest();
-        // Else what waits behind the read time has its slots for itself.
-        let collides = latest_ms - write_ms > turn_ms - config.window_ms() - config.precision_ms;
-        state.read_ms = write_ms;
+        let late = state.late.as_ref().map(|((from, _), _)| *from);
+        // Those that were due at once may have to wait now.
+        let mut refills = late.is_some() || state.gathers();
+        if write_ms < state.read_ms {
+            let fired_until = late.unwrap_or(state.queue_offset).max(state.replay_until);
+            let below = self.place_of(fired_until)?;
+            let log_end = state.log.end().cast_signed();
+            state.fired.add(state.read_ms, below, log_end);
+            // Else what waits behind the read time has its slots for itself.
+            refills |= state.fired.latest() - write_ms > reach_ms(&self.config);
+            state.read_ms = write_ms;
+            add(&self.counters.set_backs, 1);
+        }
         state.write_ms = write_ms;
         // A slot of which a part is stored fires again, at its time.
         state.firing = None;
         state.changed = true;
-        add(&self.counters.set_backs, 1);
-        if let Some(from) = late {
-            // Those that were due at once may have to wait now.
-            state.queue_offset = from;
-        }
-        if late.is_some() || collides {
+        if refills {
             self.refill(state)?;
         }
         self.save(state, false)
@@ -253,6 +265,14 @@ impl Timers {
         self.refill(state)
     }
 
+    /// Starts over while messages enter once more of which one waits for a slot: what is overdue
+    /// waits in the slot of now together, so that no two times have the same place.
+    fn gather(&self, state: &mut State) -> Result<(), StoreError> {
+        self.refill(state)?;
+        state.gathered_ms = state.write_ms;
+        Ok(())
+    }
+
     /// Empties wheel and log, and has all of the timer topic enter once more.
     fn refill(&self, state: &mut State) -> Result<(), StoreError> {
         snapshot::remove_all(self.store.env.disk.as_ref(), &self.store.config.root)?;
@@ -262,6 +282,11 @@ impl Timers {
         state.log.find_end(0, |_, _| false)?;
         state.fired.cut_log(0);
         state.wheel.clear();
+        state.gathered_ms = 0;
+        // What was due at once enters once more as well: its place in the log is gone.
+        if let Some(((from, _), _)) = state.late.take() {
+            state.queue_offset = from;
+        }
         state.replay_until = state.replay_until.max(state.queue_offset);
         state.queue_offset = self.store.queues().min(TIMER_TOPIC, 0).cast_signed();
         state.changed = true;
@@ -292,9 +317,25 @@ fn is_free(state: &State, config: &TimerConfig, time_ms: i64) -> bool {
     other.is_none_or(|slot| slot.step.saturating_mul(config.precision_ms) < state.read_ms)
 }
 
-/// A unit as it is filed for a time.
-fn placed(config: &TimerConfig, time_ms: i64, unit: Unit) -> Unit {
-    let place = place(config, time_ms, unit.written_ms);
+/// How far the clock may be beyond the first slot that did not fire, milliseconds, while all that
+/// enters still has a place of its own in the wheel.
+pub(super) fn reach_ms(config: &TimerConfig) -> i64 {
+    let turn_ms = config
+        .slots
+        .cast_signed()
+        .saturating_mul(config.precision_ms);
+    turn_ms - config.window_ms() - config.precision_ms
+}
+
+/// A unit as it is filed for a time. No turn goes further than one from what was gathered, however
+/// long it takes until all have entered.
+fn placed(config: &TimerConfig, state: &State, time_ms: i64, unit: Unit) -> Unit {
+    let from_ms = if state.gathers() {
+        state.gathered_ms
+    } else {
+        unit.written_ms
+    };
+    let place = place(config, time_ms.max(state.next_ms()), from_ms);
     Unit {
         rolls: place.rolls,
         wait_ms: i32::try_from(place.slot_ms - unit.written_ms).unwrap_or(i32::MAX),

@@ -102,7 +102,7 @@ impl Timers {
             let Some(mut firing) = firing else {
                 return Ok(false);
             };
-            let slot_ms = state.read_ms;
+            let slot_ms = state.next_ms();
             let Some(goes_on) = self.fire_batch(state, &mut firing, Some(slot_ms)) else {
                 self.start_over(state)?;
                 return Ok(false);
@@ -114,7 +114,7 @@ impl Timers {
                 }
                 continue;
             }
-            state.read_ms += self.config.precision_ms;
+            state.read_ms = slot_ms + self.config.precision_ms;
             state.changed = true;
             if firing.due.iter().any(|one| one.rolls) {
                 // The next slots may hold requests to cancel what has to enter first.
@@ -144,15 +144,16 @@ impl Timers {
     fn next_slot(&self, state: &mut State) -> Result<Option<Firing>, StoreError> {
         debug_assert_eq!(state.read_ms % self.config.precision_ms, 0);
         // While messages enter once more, the slots do not hold all that they should.
-        while state.read_ms < state.write_ms && state.queue_offset >= state.replay_until {
-            if let Some(slot) = state.wheel.get(state.read_ms) {
+        while state.next_ms() < state.write_ms && state.queue_offset >= state.replay_until {
+            let slot_ms = state.next_ms();
+            if let Some(slot) = state.wheel.get(slot_ms) {
                 let Some(firing) = self.walk(state, slot) else {
                     self.start_over(state)?;
                     return Ok(None);
                 };
                 return Ok(Some(firing));
             }
-            state.read_ms += self.config.precision_ms;
+            state.read_ms = slot_ms + self.config.precision_ms;
         }
         Ok(None)
     }

@@ -13,6 +13,9 @@
 //!   already is remembered (`fired`);
 //! * `read` moves only when everything of its slot is stored, and is made durable only after that is:
 //!   after a crash a message can be delivered twice, but none is forgotten;
+//! * all that has not fired lies within one turn of the wheel. Where the timer topic is read again and
+//!   the clock is too far beyond `read` for that, what is overdue waits in one slot together
+//!   (`gathered`), and `read` stays where it is until that slot has fired: it tells what fired before;
 //! * durable in this order: commit log, timer log, wheel, checkpoint. What follows never names
 //!   something that does not precede it.
 //!
@@ -155,6 +158,8 @@ struct State {
     checkpoint_file: TimerCheckpointFile,
     saved: TimerCheckpoint,
     read_ms: i64,
+    /// The slot in which everything waits that is due before it; means nothing up to the read time.
+    gathered_ms: i64,
     write_ms: i64,
     queue_offset: i64,
     /// Messages before this offset were settled or filed before a loss of the timer log.
@@ -184,6 +189,16 @@ struct State {
 }
 
 impl State {
+    /// Time of the slot that fires next: none between the read time and this one holds anything.
+    fn next_ms(&self) -> i64 {
+        self.read_ms.max(self.gathered_ms)
+    }
+
+    /// Whether what is overdue waits in one slot.
+    fn gathers(&self) -> bool {
+        self.gathered_ms > self.read_ms
+    }
+
     /// What the checkpoint says beyond Java's numbers, with the log up to `mark`.
     fn known(&self, config: &TimerConfig, whole: bool, mark: FileSum) -> Known {
         Known {
@@ -192,6 +207,7 @@ impl State {
             replay_until: self.replay_until,
             eras: self.eras,
             fired: self.fired,
+            gathered_ms: if self.gathers() { self.gathered_ms } else { 0 },
             wheel_sum: if whole { self.wheel.sum() } else { 0 },
             log: Some((mark.base, mark.sum)),
         }
@@ -262,7 +278,7 @@ impl Timers {
         let state = &mut *held;
         let now = state.clock.look((env.clock)(), (env.steady)());
         let write_ms = self.config.floor(now);
-        if write_ms < state.read_ms {
+        if write_ms < state.read_ms || (state.gathers() && write_ms < state.gathered_ms) {
             self.set_back(state, write_ms)?;
         }
         if write_ms > state.write_ms {

@@ -11,7 +11,7 @@
 
 use super::census::Census;
 use super::clock::steady::SteadyClock;
-use super::enqueue::{file, out_ms, place, timer_record, whole};
+use super::enqueue::{file, out_ms, place, reach_ms, timer_record, whole};
 use super::eras::later;
 use super::sums::{FileSum, Noted};
 use super::wheel::Wheel;
@@ -44,6 +44,7 @@ pub(super) fn open(
     let (mut state, has_wheel) = load(store, config, file, found.unwrap_or_default())?;
     state.eras = known.map_or_else(Eras::default, |known| known.eras);
     state.fired = known.map_or_else(Fired::default, |known| known.fired);
+    state.gathered_ms = known.map_or(0, |known| known.gathered_ms);
     state.fired.cut(store.log().written().cast_signed());
     let mut recovered = TimerRecovered::default();
     let other_ms = known
@@ -125,6 +126,7 @@ fn load(
         checkpoint_file,
         saved,
         read_ms,
+        gathered_ms: 0,
         write_ms: config.floor((store.env.clock)()).max(read_ms),
         queue_offset: 0,
         replay_until: 0,
@@ -409,7 +411,7 @@ fn refile(
     let mut census = Census::default();
     state.log.find_end(0, |_, _| false)?;
     state.fired.cut_log(0);
-    let lowest_ms = lowest(state, config);
+    let lowest_ms = lowest(state, config, old_ms);
     let mut units = 0;
     for mut unit in open {
         let moved = later(config.precision_ms, unit.slot_ms(), old_ms);
@@ -456,19 +458,13 @@ fn is_own_slot(
 ///
 /// What is overdue keeps its slot, where a request to cancel that enters again finds it. But all open
 /// slots must lie within one turn of the wheel, so that none is another's: after a longer pause what
-/// is overdue fires with the next slot, as do its requests. The read time stays where it was as long
-/// as messages enter once more, since it tells which of them fired.
-fn lowest(state: &mut State, config: &TimerConfig) -> i64 {
-    let turn_ms = config
-        .slots
-        .cast_signed()
-        .saturating_mul(config.precision_ms);
-    let reach_ms = turn_ms - config.window_ms() - config.precision_ms;
-    if state.write_ms - state.read_ms <= reach_ms {
-        return state.read_ms;
+/// is overdue fires with the next slot, as do its requests.
+fn lowest(state: &mut State, config: &TimerConfig, old_ms: i64) -> i64 {
+    if state.gathers() {
+        state.gathered_ms = later(config.precision_ms, state.gathered_ms, old_ms);
     }
-    if state.read_ms > 0 && state.queue_offset >= state.replay_until {
-        state.read_ms = state.write_ms;
+    if state.write_ms - state.read_ms > reach_ms(config) {
+        state.gathered_ms = state.gathered_ms.max(state.write_ms);
     }
-    state.write_ms
+    state.next_ms()
 }

@@ -58,6 +58,7 @@ __all__ = [
     "rebuild_queue_file",
     "rebuild_span",
     "records_to_arrow",
+    "settle_log",
     "share_arenas",
     "sink_key",
     "sum_records",
@@ -957,6 +958,12 @@ def log_bytes(store: Store, start: int, size_max: int) -> bytes:
 
 def log_limit(store: Store) -> int:
     """Up to where slaves may copy the log now: whole records, durable ones with SYNC_FLUSH."""
+
+def settle_log(store: Store) -> int:
+    """Make all of the log durable, without a record that was copied in part; return where it ends.
+
+    Nothing may copy meanwhile. Raises StoreError.
+    """
 
 def log_deletions(store: Store) -> list[tuple[str, int]]:
     """Return the topics that were deleted, each with the end of the log at that moment."""

@@ -52,7 +52,7 @@ mod roquet_native {
     #[pymodule_export]
     use crate::store::replica::{
         follow_another_log, follow_deletions, lead_log, log_bytes, log_deletions, log_limit,
-        take_renewed,
+        settle_log, take_renewed,
     };
     #[pymodule_export]
     use crate::store::replica_link::{feed_log, follow_log, LogLink, PairTls};

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 from roquet import _native
@@ -47,7 +48,10 @@ class ReplicatedLog(Protocol):
         ...
 
     async def settle(self) -> None:
-        """Make everything written durable. Raises StoreFault."""
+        """Make all whole records durable, and take back what is behind them. Raises StoreFault.
+
+        Nothing may copy meanwhile.
+        """
         ...
 
     def feed(self, fd: int, rules: FeedConfig, tls: PairTls | None, *, loud: bool) -> LogLink:
@@ -99,8 +103,8 @@ class StoreLog:
         return _guarded(_native.log_bytes, self._store.native, offset, size_max)
 
     async def settle(self) -> None:
-        """Make everything written durable. Raises StoreFault."""
-        await self._store.flush()
+        """Make all whole records durable, and take back what is behind them. Raises StoreFault."""
+        await asyncio.to_thread(_guarded, _native.settle_log, self._store.native)
 
     def feed(self, fd: int, rules: FeedConfig, tls: PairTls | None, *, loud: bool) -> LogLink:
         """Have a thread feed the slave at the other end of a socket. Raises OSError."""

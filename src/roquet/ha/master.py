@@ -21,7 +21,7 @@ from roquet.ha.frames import REPORT, PeerFault
 from roquet.ha.places import Places
 from roquet.ha.secret import MasterGate
 from roquet.ha.strangers import is_listed
-from roquet.ha.tail import Arrival, Tail, Verdict, encode_verdict, is_same
+from roquet.ha.tail import Arrival, Tail, Verdict, doubtful_end, encode_verdict, is_same
 from roquet.ha.threads import LogThread, take_socket
 from roquet.protocol.hosts import join_address
 from roquet.service.http.listening import port_of
@@ -310,6 +310,8 @@ class SlaveLink(asyncio.Protocol):
             self._refuse(thread, tail, verdict, str(fault))
             return
         same = None if tail is None else is_same(master.log, tail)
+        proven = tail is not None and tail.end == report and same is True
+        doubt = report if proven else doubtful_end(master.log, report, end)
         if same is False:
             why = f"has other bytes than this log before offset {report}: it is no copy of it"
             self._refuse(thread, tail, Verdict.DIFFERS, why)
@@ -325,7 +327,7 @@ class SlaveLink(asyncio.Protocol):
             thread.say(encode_verdict(Verdict.PROCEED, end))
         thread.begin(position, REPORT.pack(report) + rest)
         self._is_fed = True
-        master.replicas.came(self, self._slave, report, proven=same is True)
+        master.replicas.came(self, self._slave, report, proven=proven, doubt=doubt)
 
     def _refuse(self, thread: LogThread, tail: Tail | None, verdict: Verdict, why: str) -> None:
         """Send a slave away, and tell one of ours why."""

@@ -6,8 +6,8 @@ serves all sends that wait, however many they are.
 
 Invariant: a send is acknowledged only for bytes that were sent on a connection that acknowledged
 them, or that the slave has shown by a digest. A slave that shows none (Java's) counts from its
-first report on; what waits for offsets below that report is answered as timed out at once, and
-never released by what such slaves acknowledge later.
+first report on; what waits for offsets below that report, or for a record around it, is answered
+as timed out at once, and never released by what such slaves acknowledge later.
 """
 
 from __future__ import annotations
@@ -75,12 +75,16 @@ class Replicas:
         """Offset up to which as many slaves as are asked for have the log; it never falls."""
         return self._watermark
 
-    def came(self, link: object, slave: str, offset: int, *, proven: bool) -> None:
-        """Note a slave's first report; `proven` when it has shown that it has the log up to it."""
+    def came(self, link: object, slave: str, offset: int, *, proven: bool, doubt: int = 0) -> None:
+        """Note a slave's first report; `proven` when it has shown that it has the log up to it.
+
+        Without a proof what ends up to `doubt` may begin before the report: it is in doubt as well.
+        """
+        doubt = max(offset, doubt)
         if proven:
             self._proven.add(link)
-        elif self._rules.slaves and offset > self._watermark:
-            self._lapse(offset)
+        elif self._rules.slaves and doubt > self._watermark:
+            self._lapse(doubt)
         self.acked(link, slave, offset)
 
     def acked(self, link: object, slave: str, offset: int) -> None:

@@ -156,6 +156,7 @@ class HaSlave:
     async def _copy_from(self, address: str) -> None:
         try:
             host, port = split_address(address)
+            # A record that was copied in part is in no digest, and may be another one there.
             await self.log.settle()
             async with asyncio.timeout(5):
                 _, link = await asyncio.get_running_loop().create_connection(

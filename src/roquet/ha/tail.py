@@ -9,7 +9,8 @@ has; a Java master begins with a frame or a heartbeat, and then nothing was comp
 
 Invariants:
 - a master never sends a byte of its log to a slave whose digest differs;
-- a slave appends nothing before it has the answer, or knows that there will be none.
+- a slave appends nothing before it has the answer, or knows that there will be none;
+- a slave has proven no more than the digest covers, which is whole records.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _WORDS = 7
 CLAIM_SIZE = _WORDS * _WORD
 _NUMBER = struct.Struct(">Q")
 _TOP = 1 << 63
+_OWN_OFFSET, _FRONT = 28, 36
+"""Where a record says at which offset it begins."""
 
 
 class Verdict(enum.IntEnum):
@@ -83,6 +86,19 @@ def is_same(log: ReplicatedLog, tail: Tail) -> bool | None:
     if not tail.size or tail.begin < log.begin or tail.end > log.limit:
         return None
     return _digest(log, tail.begin, tail.end) == tail.digest
+
+
+def doubtful_end(log: ReplicatedLog, report: int, end: int) -> int:
+    """Return the end of what a slave without a proof may have in part. Raises StoreFault.
+
+    That is its report, when a record of the log, which ends at `end`, begins there. Else the slave
+    may have the beginning of another record there, and where this one ends is not looked for.
+    """
+    if report in {0, end}:
+        return report
+    front = log.read(report, _FRONT)
+    own = front[_OWN_OFFSET:_FRONT]
+    return report if own == _NUMBER.pack(report) else end
 
 
 def _digest(log: ReplicatedLog, begin: int, end: int) -> bytes:

@@ -136,6 +136,13 @@ impl CommitLog {
         Ok(rest)
     }
 
+    /// Takes back what was copied of a record that is not whole; returns where the log ends then.
+    pub(crate) fn end_whole(&self) -> Result<u64, StoreError> {
+        let mut writer = hold(&self.writer);
+        self.forget_half(&mut writer)?;
+        Ok(writer.position)
+    }
+
     /// Takes back what was copied of a record that is not whole.
     pub(super) fn forget_half(&self, writer: &mut Writer) -> Result<(), StoreError> {
         let whole = self.whole();

@@ -35,6 +35,18 @@ impl Store {
         self.log.replicate(from, bytes)
     }
 
+    /// Makes all of the log durable, without what was copied of a record that is not whole; returns
+    /// where it ends.
+    ///
+    /// What a slave shows of its log covers whole records, so it must not report more: the master
+    /// that it connects to may have another record there. Nothing may copy meanwhile.
+    pub fn settle_copies(&self) -> Result<u64, StoreError> {
+        self.replicable()?;
+        let end = self.log.end_whole()?;
+        self.flush()?;
+        Ok(end)
+    }
+
     /// Makes what each append has to make durable so; returns up to where a slave may say that it
     /// has the log.
     pub fn vouched(&self) -> Result<u64, StoreError> {

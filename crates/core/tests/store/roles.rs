@@ -95,6 +95,35 @@ fn half_a_record_is_taken_back_before_a_copy_leads() {
 }
 
 #[test]
+fn half_a_record_is_taken_back_before_a_copy_looks_for_its_master_again() {
+    for flush in ["ASYNC_FLUSH", "SYNC_FLUSH"] {
+        let (ours, theirs) = (Folder::new("settle-half"), Folder::new("settle-half-of"));
+        let master = opened(&ours);
+        let slave = theirs.open(&[("flushDiskType", Value::Text(flush.to_owned()))]);
+        slave.start().unwrap();
+        slave.follow_another().unwrap();
+        assert_eq!(slave.settle_copies().unwrap(), 0);
+        master.send("T", 0, &[b'x'; 500], b"");
+        let whole = master.log().written();
+        master.send("T", 0, &[b'y'; 500], b"");
+        master.settle();
+        let lease = master.copyable(0, whole + 77).unwrap().unwrap();
+        assert_eq!(slave.replicate(0, &lease).unwrap(), whole + 77);
+        assert_eq!(slave.settle_copies().unwrap(), whole);
+        assert_eq!(slave.log().written(), whole);
+        assert_eq!(slave.log().flushed(), whole, "it is durable");
+        assert_eq!(slave.vouched().unwrap(), whole);
+        // It is a copy still, and goes on with the whole record.
+        copy(&master, &slave, 4096);
+        slave.settle();
+        assert_eq!(slave.read_all("T", 0).len(), 2);
+        assert_eq!(slave.settle_copies().unwrap(), master.log().written());
+        slave.close().unwrap();
+        master.close().unwrap();
+    }
+}
+
+#[test]
 fn a_topic_that_was_deleted_before_the_copy_leads_begins_anew() {
     let (ours, theirs) = (Folder::new("roles-gone"), Folder::new("roles-gone-of"));
     let (master, slave) = (opened(&ours), opened(&theirs));

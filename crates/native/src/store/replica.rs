@@ -42,6 +42,14 @@ pub(crate) fn log_limit(store: PyRef<'_, Store>) -> u64 {
     store.core().copy_limit()
 }
 
+/// Make all of the log durable, without what was copied of a record that is not whole. Returns
+/// where it ends.
+#[pyfunction]
+pub(crate) fn settle_log(py: Python<'_>, store: PyRef<'_, Store>) -> PyResult<u64> {
+    let core = Arc::clone(store.core());
+    raise(py.detach(|| core.settle_copies()))
+}
+
 /// Have the log be another broker's: messages are refused from now on. Returns where it ends.
 #[pyfunction]
 pub(crate) fn follow_another_log(py: Python<'_>, store: PyRef<'_, Store>) -> PyResult<u64> {

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from roquet.broker.app import Broker
 
+FAST = "UNIQ_KEY\x01u\x02"
+"""Properties of a send that the core answers, once the topic is there."""
 SYNC = {"brokerRole": "SYNC_MASTER", "slaveTimeout": "2000"}
 
 
@@ -37,9 +39,10 @@ def test_a_first_report_up_to_the_end_acknowledges_no_send_that_waits(tmp_path: 
             _, lame = await connect(master)
             lame.write(REPORT.pack(0))
             await until(lambda: not master.state.lacks_slave, "a slave that never reports follows")
+            await world.send(master, b"makes the topic", "WAIT\x01false\x02")
             begun = log_end(master)
             sends = [
-                asyncio.create_task(world.send(master, b"fast")),
+                asyncio.create_task(world.send(master, b"fast", FAST)),
                 asyncio.create_task(world.send(master, b"slow", "DELAY\x013\x02")),
             ]
             await until(lambda: log_end(master) > begun + 500, "both are stored")
@@ -55,6 +58,29 @@ def test_a_first_report_up_to_the_end_acknowledges_no_send_that_waits(tmp_path: 
             assert (await later).code == ResponseCode.SUCCESS
             lame.close()
             liar.close()
+
+    asyncio.run(run())
+
+
+def test_a_first_report_acknowledges_no_send_that_a_thread_has_in_hand(tmp_path: Path) -> None:
+    """A thread that begins to wait then looks at what has lapsed before what was copied."""
+
+    async def run() -> None:
+        async with (
+            pair_world(tmp_path) as world,
+            world.master(**SYNC, ioThreads="1") as master,
+        ):
+            await world.send(master, b"makes the topic", "WAIT\x01false\x02")
+            _, lame = await connect(master)
+            lame.write(REPORT.pack(0))
+            await until(lambda: not master.state.lacks_slave, "a slave that never reports follows")
+            # As if the send had been appended already: nothing waits, so no thread is woken.
+            end = log_end(master) + 10_000
+            master.pair.replicas.came("liar", "another host", end, proven=False)
+            code = (await world.send(master, b"in hand", FAST)).code
+            assert log_end(master) < end
+            assert code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+            lame.close()
 
     asyncio.run(run())
 

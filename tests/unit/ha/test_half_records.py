@@ -50,7 +50,7 @@ async def idle_slave(master: Broker) -> AsyncGenerator[None]:
 
 
 @pytest.mark.parametrize("threads", ["0", "1"])
-@pytest.mark.parametrize("properties", ["", "DELAY\x013\x02"], ids=["fast", "slow"])
+@pytest.mark.parametrize("properties", ["UNIQ_KEY\x01u\x02", ""], ids=["fast", "slow"])
 def test_report_behind_the_digest_acknowledges_no_send(
     tmp_path: Path, threads: str, properties: str
 ) -> None:

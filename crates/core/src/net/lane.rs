@@ -130,6 +130,8 @@ pub(super) struct Lane {
     parks: AtomicBool,
     /// How far slaves have copied the log.
     copied: AtomicU64,
+    /// Up to where copies that no slave has proven do not count.
+    lapsed: AtomicU64,
 }
 
 impl Lane {
@@ -144,6 +146,7 @@ impl Lane {
             holds: AtomicBool::new(false),
             parks: AtomicBool::new(false),
             copied: AtomicU64::new(0),
+            lapsed: AtomicU64::new(0),
         })
     }
 
@@ -171,6 +174,13 @@ impl Lane {
         if self.parks() {
             self.order(Order::Replicated(offset));
         }
+    }
+
+    /// Notes up to where no slave can prove a copy, and tells the thread, even when nothing waits: it
+    /// may have a send in hand and not have noted yet that it waits.
+    pub(super) fn lapse(&self, offset: u64) {
+        self.lapsed.fetch_max(offset, Ordering::SeqCst);
+        self.order(Order::Lapse(offset));
     }
 
     fn tell(&self, change: impl FnOnce(&mut Inbox)) {
@@ -261,9 +271,13 @@ impl Lane {
         full
     }
 
-    /// How far slaves have copied the log.
-    pub(super) fn copied(&self) -> u64 {
-        self.copied.load(Ordering::SeqCst)
+    /// How far slaves have copied the log, and up to where that does not count for what waits now.
+    ///
+    /// A report without a proof is noted as lapsed first and as copied then. So they are read the
+    /// other way round: whoever sees the copy sees that it is none.
+    pub(super) fn copied(&self) -> (u64, u64) {
+        let copied = self.copied.load(Ordering::SeqCst);
+        (copied, self.lapsed.load(Ordering::SeqCst))
     }
 
     /// Notes whether pulls are held and sends wait; true for what has begun.

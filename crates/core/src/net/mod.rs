@@ -179,9 +179,8 @@ impl Net {
 
     /// Tells all threads that no slave can prove a copy up to an offset.
     pub fn lapse(&self, offset: u64) {
-        // Also those that have a send in hand and have not noted yet that it waits.
         for lane in &self.lanes {
-            lane.order(Order::Lapse(offset));
+            lane.lapse(offset);
         }
     }
 

@@ -31,7 +31,10 @@ impl Worker {
     /// Looks at what sends wait for that have just begun to: nobody told of it before.
     pub(super) fn release(&mut self) {
         self.release_flushed();
-        let copied = self.lane.copied();
+        let (copied, lapsed) = self.lane.copied();
+        if lapsed > 0 {
+            self.answer_late(|core, now_ms| core.lapse(lapsed, now_ms));
+        }
         if copied > 0 {
             self.answer_late(|core, now_ms| core.replicated(copied, now_ms));
         }

@@ -8,6 +8,11 @@ Invariant: a send is acknowledged only for bytes that were sent on a connection 
 them, or that the slave has shown by a digest. A slave that shows none (Java's) counts from its
 first report on; what waits for offsets below that report, or for a record around it, is answered
 as timed out at once, and never released by what such slaves acknowledge later.
+
+The watermark never falls, in the core's copies of it neither, and need not: while it is open a log
+loses bytes only behind its last whole record (`forget_half` in the core), and a slave's report is
+never beyond the whole records here. So what is appended later ends behind the watermark, whoever
+led in between. A start, after which a log may be shorter, begins at 0.
 """
 
 from __future__ import annotations

@@ -38,6 +38,15 @@ def write_synced(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
+def read_front(path: Path, size_max: int) -> bytes:
+    """Return at most so many bytes from the start of a file, whatever its length. Raises OSError.
+
+    For files that are small unless they are damaged.
+    """
+    with path.open("rb") as file:
+        return file.read(size_max)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable. Raises OSError."""
     handle = os.open(folder, os.O_RDONLY)

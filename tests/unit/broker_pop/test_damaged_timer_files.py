@@ -42,6 +42,8 @@ TIMERS = [b"timer%d" % number for number in range(90)]
 POPPED = [b"popped%d" % number for number in range(6)]
 SEQUENCE = [b"a", b"b", b"c"]
 CHECKPOINT = "config/timercheck"
+LONG = 1 << 43
+"""Bytes, more than any memory: nothing reads such a file whole."""
 FIRST, SECOND = (f"timerlog/{base:020d}" for base in (0, 4096))
 
 
@@ -91,7 +93,7 @@ def copy(source: Path, target: Path) -> None:
 
 
 def cut(name: str, size: int) -> Damage:
-    """Return what leaves so many bytes of a file."""
+    """Return what leaves a file so many bytes, with zeros where it had fewer."""
 
     def hurt(store: Path) -> None:
         with (store / name).open("r+b") as file:
@@ -161,17 +163,21 @@ DAMAGES: dict[str, Damage] = {
     "wheel: slot": slot,
     "wheel: cut": cut("timerwheel", 1_000_000),
     "wheel: gone": lose("timerwheel"),
+    "wheel: long": cut("timerwheel", LONG),
     "log: previous unit": flip(FIRST, 20 * UNIT + 11),
     "log: time": flip(FIRST, 21 * UNIT + 23),
     "log: place of the message": flip(FIRST, 22 * UNIT + 34),
     "log: size of the message": flip(SECOND, 3 * UNIT + 39),
     "log: zeros": zero(FIRST, 30 * UNIT, 5 * UNIT),
     "log: cut": cut(SECOND, 5 * UNIT + 17),
+    "log: long": cut(SECOND, LONG),
     "log: first file gone": lose(FIRST),
     "log: last file gone": lose(SECOND),
     "checkpoint: torn": both(zero(CHECKPOINT, 20, 36), zero(CHECKPOINT, 2048, 2048)),
     "checkpoint: cut": cut(CHECKPOINT, 30),
     "checkpoint: gone": lose(CHECKPOINT),
+    "checkpoint: long": cut(CHECKPOINT, LONG),
+    "checkpoint of the store: long": cut("checkpoint", LONG),
     "all gone": lose("timerwheel", FIRST, SECOND, CHECKPOINT),
     "orders: torn": tear_orders,
 }

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from durable_calls import DurableCalls
+from roquet.base.errors import Corrupt
 from roquet.store.housekeeping.self_check import SHOWN_MAX, SelfCheck
 from roquet.store.marks import diverged
+from roquet.store.marks import format as form
+from roquet.store.marks.format import StoreFormat
+from roquet.store.tables.files import FILE_SIZE_MAX
 from roquet.store.upkeep.check import (
     UNIT,
     Finding,
@@ -19,6 +24,7 @@ from roquet.store.upkeep.check import (
     _check_queues,
     _check_tables,
     _Queue,
+    table_fault,
 )
 
 if TYPE_CHECKING:
@@ -221,3 +227,24 @@ def test_table_that_is_broken_comes_from_its_copy_or_is_damage(
 def test_folder_of_tables_that_is_not_there_is_noted(tmp_path: Path) -> None:
     (found,) = _check_tables(tmp_path / "config")
     assert (found.level, found.where) == (Level.NOTE, "config")
+
+
+def test_marks_and_tables_that_became_longer_than_all_memory_are_read_at_their_start(
+    tmp_path: Path,
+) -> None:
+    """Sparse files of 8 TiB: what reads one whole ends in a MemoryError, or never."""
+    diverged.mark(tmp_path, "it differs")
+    table = tmp_path / "topics.json"
+    table.write_text("{}")
+    mark = StoreFormat(tmp_path, "1.0")
+    (tmp_path / form.NAME).write_text('{"format": 1}')
+    assert (mark.check(), table_fault(table)) == (1, None)
+    for name in (diverged.NAME, table.name, form.NAME):
+        os.truncate(tmp_path / name, 1 << 43)
+    why = diverged.read(tmp_path)
+    assert why is not None
+    assert why.startswith("it differs\0")
+    assert len(why) == 400
+    assert table_fault(table) == f"larger than {FILE_SIZE_MAX} bytes"
+    with pytest.raises(Corrupt, match="cannot be read"):
+        mark.check()

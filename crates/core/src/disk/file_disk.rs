@@ -3,7 +3,7 @@
 use crate::disk::{Bytes, Disk, DiskFile, Space};
 use memmap2::{Mmap, MmapOptions};
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -276,12 +276,18 @@ impl Disk for FileDisk {
         Ok(Arc::new(PosixFile { file, len }))
     }
 
-    fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
-        match fs::read(path) {
-            Ok(data) => Ok(Some(data)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+    fn read_front(&self, path: &Path, most: usize) -> io::Result<Option<Vec<u8>>> {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let len = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+        let mut data = Vec::new();
+        // A byte more, so that the end is seen without more room.
+        data.try_reserve_exact(len.min(most).saturating_add(1))?;
+        file.take(most as u64).read_to_end(&mut data)?;
+        Ok(Some(data))
     }
 
     fn write(&self, path: &Path, data: &[u8]) -> io::Result<()> {

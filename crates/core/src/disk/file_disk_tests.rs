@@ -85,6 +85,18 @@ fn one_lock_at_a_time() {
 }
 
 #[test]
+fn front_of_a_file_longer_than_all_memory_is_read() {
+    let folder = Folder::new();
+    let disk = FileDisk::new();
+    let path = folder.0.join("timercheck");
+    let file = disk.create(&path, 1 << 43, Space::Sparse).unwrap();
+    file.write_at(b"begin", 0).unwrap();
+    let front = disk.read_front(&path, 8).unwrap().unwrap();
+    assert_eq!(front, b"begin\0\0\0");
+    assert!(front.capacity() < 4096);
+}
+
+#[test]
 fn small_files_and_folders() {
     let folder = Folder::new();
     let disk = FileDisk::new();
@@ -95,6 +107,10 @@ fn small_files_and_folders() {
     disk.sync_file(&inner.join("f")).unwrap();
     disk.sync_dir(&inner).unwrap();
     assert_eq!(disk.read(&inner.join("f")).unwrap().unwrap(), b"short");
+    for (most, found) in [(0, &b""[..]), (3, b"sho"), (5, b"short"), (6, b"short")] {
+        let front = disk.read_front(&inner.join("f"), most).unwrap();
+        assert_eq!(front.unwrap(), found);
+    }
     assert_eq!(disk.read(&inner.join("g")).unwrap(), None);
     disk.rename(&inner.join("f"), &inner.join("g")).unwrap();
     let listed = disk.list(&folder.0.join("a")).unwrap();

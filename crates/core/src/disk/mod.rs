@@ -81,8 +81,14 @@ pub trait Disk: Send + Sync {
     /// Opens an existing file for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Reads a small file whole; `None` when there is none.
-    fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>>;
+    /// Reads a file whole; `None` when there is none.
+    fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
+        self.read_front(path, usize::MAX)
+    }
+
+    /// Reads at most `most` bytes from the start of a file, whatever its length; `None` when there
+    /// is none. For files of a fixed size, which may be damaged.
+    fn read_front(&self, path: &Path, most: usize) -> io::Result<Option<Vec<u8>>>;
 
     /// Replaces a small file's content in place or makes it; durable only after `sync_file`.
     fn write(&self, path: &Path, data: &[u8]) -> io::Result<()>;

@@ -129,7 +129,7 @@ impl CheckpointFile {
     pub fn open(disk: &dyn Disk, root: &Path) -> Result<(Self, Option<Checkpoint>), StoreError> {
         let path = root.join("checkpoint");
         let refuse = |error: std::io::Error| StoreError::io("open", &path, &error);
-        let found = disk.read(&path).map_err(refuse)?;
+        let found = disk.read_front(&path, SIZE).map_err(refuse)?;
         if let Some(bytes) = found {
             if bytes.len() >= SIZE {
                 let file = disk.open(&path).map_err(refuse)?;

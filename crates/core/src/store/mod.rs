@@ -31,7 +31,7 @@ use crate::store::events::{Events, Watcher};
 use crate::store::get::{Getter, Got, Wanted};
 use crate::store::health::{hold, Health};
 use crate::store::lights::Gone;
-use crate::store::open::{all_sinks, lock, next_offsets, open_derived, open_log, read, Parts};
+use crate::store::open::{all_sinks, is_there, lock, next_offsets, open_derived, open_log, Parts};
 use crate::store::threads::Threads;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -74,7 +74,7 @@ impl Store {
         let root = config.root.clone();
         make_folder(disk.as_ref(), &root)?;
         let lock = lock(disk.as_ref(), &root)?;
-        let clean = read(disk.as_ref(), &root.join("abort"))?.is_none();
+        let clean = !is_there(disk.as_ref(), &root.join("abort"))?;
         let health = Arc::new(Health::default());
         let log = open_log(&config, &env, &health)?;
         let (checkpoint_file, checkpoint) = CheckpointFile::open(disk.as_ref(), &root)?;
@@ -165,7 +165,7 @@ impl Store {
         let path = root.join("abort");
         let backup = root.join("abort.bak");
         let refuse = |error: std::io::Error| StoreError::io("write", &path, &error);
-        if read(disk, &backup)?.is_none() {
+        if !is_there(disk, &backup)? {
             disk.write(&backup, b"").map_err(refuse)?;
         }
         disk.write(&path, self.env.process.to_string().as_bytes())

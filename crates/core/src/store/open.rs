@@ -36,9 +36,10 @@ pub(crate) fn lock(disk: &dyn Disk, root: &Path) -> Result<Box<dyn Send + Sync>,
     })
 }
 
-pub(crate) fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
-    disk.read(path)
-        .map_err(|error| StoreError::io("read", path, &error))
+pub(crate) fn is_there(disk: &dyn Disk, path: &Path) -> Result<bool, StoreError> {
+    let found = disk.read_front(path, 0);
+    let found = found.map_err(|error| StoreError::io("read", path, &error))?;
+    Ok(found.is_some())
 }
 
 pub(crate) fn open_log(

@@ -18,7 +18,7 @@ use crate::store::error::StoreError;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const FILE_SIZE: u64 = 4096;
+const FILE_SIZE: usize = 4096;
 /// Bytes of Java's numbers, and of the answer to GET_TIMER_CHECK_POINT.
 pub const JAVA_SIZE: usize = 56;
 const OURS_AT: usize = 64;
@@ -233,17 +233,15 @@ impl TimerCheckpointFile {
     ) -> Result<(Self, Option<TimerCheckpoint>), StoreError> {
         let path = folder.join("timercheck");
         let fail = |error: std::io::Error| StoreError::io("open", &path, &error);
-        let bytes = disk.read(&path).map_err(fail)?;
+        // A byte more shows that it is longer than it may be.
+        let bytes = disk.read_front(&path, FILE_SIZE + 1).map_err(fail)?;
         let found = bytes.as_deref().and_then(read_file);
-        let file = if bytes
-            .as_ref()
-            .is_some_and(|it| it.len() as u64 == FILE_SIZE)
-        {
+        let file = if bytes.as_ref().is_some_and(|it| it.len() == FILE_SIZE) {
             disk.open(&path).map_err(fail)?
         } else {
             disk.remove(&path).map_err(fail)?;
             let file = disk
-                .create(&path, FILE_SIZE, Space::Allocated)
+                .create(&path, FILE_SIZE as u64, Space::Allocated)
                 .map_err(fail)?;
             disk.sync_dir(folder).map_err(fail)?;
             file

@@ -163,9 +163,13 @@ impl Disk for SimDisk {
         }))
     }
 
-    fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
+    fn read_front(&self, path: &Path, most: usize) -> io::Result<Option<Vec<u8>>> {
         match self.find(path, Op::Read) {
-            Ok(file) => Ok(Some(file.lock().expect("inode").live.to_vec())),
+            Ok(file) => {
+                let mut data = file.lock().expect("inode").live.to_vec();
+                data.truncate(most);
+                Ok(Some(data))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }

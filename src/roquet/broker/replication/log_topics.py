@@ -18,7 +18,7 @@ import json
 import logging
 from typing import TYPE_CHECKING
 
-from roquet.base.durable import replace_file, sync_folder
+from roquet.base.durable import read_front, replace_file, sync_folder
 from roquet.base.errors import RoquetError
 from roquet.model.topic import TopicConfig
 from roquet.service.background import Tasks
@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 FILE_NAME = "replica.json"
 _COVERED = "coveredByTables"
+_SIZE_MAX = 4096
+"""Bytes; a longer file is damaged, and cut it is no JSON."""
 
 
 class LogTopics:
@@ -100,7 +102,7 @@ class LogTopics:
 
     def _read(self) -> int | None:
         try:
-            return int(json.loads(self._path.read_bytes())[_COVERED])
+            return int(json.loads(read_front(self._path, _SIZE_MAX))[_COVERED])
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:

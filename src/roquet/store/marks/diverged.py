@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roquet.base.durable import sync_folder, write_synced
+from roquet.base.durable import read_front, sync_folder, write_synced
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,9 @@ def clear(folder: Path) -> None:
 def read(folder: Path) -> str | None:
     """Return why the log is not the master's, None when there is no mark."""
     try:
-        return (folder / NAME).read_text(errors="replace")[:_SHOWN_MAX]
+        # A character has 4 bytes at most.
+        text = read_front(folder / NAME, 4 * _SHOWN_MAX).decode(errors="replace")
+        return text[:_SHOWN_MAX]
     except FileNotFoundError:
         return None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from roquet.base.durable import replace_file
+from roquet.base.durable import read_front, replace_file
 from roquet.base.errors import Corrupt, UsageError
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 NAME = "roquet-format.json"
+_SIZE_MAX = 4096
+"""Bytes; a longer file is damaged, and cut it is no JSON."""
 
 
 class StoreFormat:
@@ -47,7 +49,7 @@ class StoreFormat:
 
     def _read(self) -> int | None:
         try:
-            data = self._path.read_bytes()
+            data = read_front(self._path, _SIZE_MAX)
         except FileNotFoundError:
             return None
         try:

@@ -14,6 +14,7 @@ import json
 import struct
 from typing import TYPE_CHECKING
 
+from roquet.base.durable import read_front
 from roquet.protocol import properties as props
 from roquet.protocol.fastjson import read_object
 from roquet.protocol.fastjson_reader import JsonError
@@ -284,9 +285,11 @@ def _check_tables(folder: Path) -> Iterator[Finding]:
 def table_fault(path: Path) -> str | None:
     """Return what is wrong with a metadata file, None when it can be read."""
     try:
-        data = path.read_bytes()
+        data = read_front(path, FILE_SIZE_MAX + 1)
         if not data:
             return "empty"
+        if len(data) > FILE_SIZE_MAX:
+            return f"larger than {FILE_SIZE_MAX} bytes"
         read_object(data, tolerant_size_max=FILE_SIZE_MAX)
     except (OSError, JsonError, json.JSONDecodeError) as error:
         return str(error)

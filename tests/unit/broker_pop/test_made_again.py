@@ -12,8 +12,10 @@ from pop_harness import GROUP, TOPIC, ack_command, invisible_command, pop
 from pop_world import GROUP as WORLD_GROUP
 from pop_world import TOPIC as WORLD_TOPIC
 from pop_world import PopWorld
+from roquet.protocol import names
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
+from roquet.store.records import read_records
 from roquet.testing.cluster import cluster
 
 if TYPE_CHECKING:
@@ -147,3 +149,30 @@ def test_clock_set_back_behind_a_deletion_loses_no_message() -> None:
         assert len(world.again()) == 3
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("offsets", ["true", "false"])
+def test_group_that_is_deleted_and_made_again_has_the_former_retry_topic(
+    tmp_path: Path, offsets: str
+) -> None:
+    """As with RocketMQ, whose tool deletes that topic by itself when it deletes in a cluster."""
+
+    async def tell() -> None:
+        async with cluster(tmp_path) as it:
+            retry = names.retry_topic(GROUP)
+            assert (await it.send(retry, b"tried")).code == ResponseCode.SUCCESS
+            await dispatched(it)
+            assert (await it.pull(retry, 0, consumerGroup=GROUP)).code == ResponseCode.SUCCESS
+            ext = {"consumerGroup": GROUP, "topic": retry, "queueId": "0", "commitOffset": "1"}
+            commit = Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=ext)
+            assert (await it.call(commit)).code == ResponseCode.SUCCESS
+            fields = {"groupName": GROUP, "cleanOffset": offsets}
+            gone = Command(RequestCode.DELETE_SUBSCRIPTIONGROUP, ext=fields)
+            assert (await it.call(gone)).code == ResponseCode.SUCCESS
+            left = it.broker.metadata.offsets.committed(GROUP, retry, 0)
+            assert left == (None if offsets == "true" else 1)
+            # The first request of a group makes it.
+            pulled = await it.pull(retry, 0, consumerGroup=GROUP)
+            assert [record.body for record in read_records(pulled.body)] == [b"tried"]
+
+    asyncio.run(tell())

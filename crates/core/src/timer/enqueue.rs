@@ -88,8 +88,10 @@ impl Timers {
         state.lags |= taken.cast_unsigned() >= BATCH;
         state.changed |= taken > 0;
         add(&self.counters.enqueued, taken.cast_unsigned());
-        if waits && state.queue_offset < state.replay_until {
-            // No slot fires before all have entered, so that none would ever become free.
+        // A request to cancel what is in the next slots may be behind it. While messages enter once
+        // more none of them fires, so that no slot would ever become free.
+        state.waits = waits && state.firing.is_some();
+        if waits && !state.waits {
             self.gather(state)?;
             return Ok(true);
         }
@@ -234,7 +236,7 @@ impl Timers {
             let log_end = state.log.end().cast_signed();
             state.fired.add(state.read_ms, below, log_end);
             // Else what waits behind the read time has its slots for itself.
-            refills |= state.fired.latest() - write_ms > reach_ms(&self.config);
+            refills |= state.fired.latest() - write_ms > self.config.reach_ms();
             state.read_ms = write_ms;
             add(&self.counters.set_backs, 1);
         }
@@ -265,8 +267,8 @@ impl Timers {
         self.refill(state)
     }
 
-    /// Starts over while messages enter once more of which one waits for a slot: what is overdue
-    /// waits in the slot of now together, so that no two times have the same place.
+    /// Starts over where a message waits for its slot: what is overdue waits in the slot of now
+    /// together, so that no two times have the same place.
     fn gather(&self, state: &mut State) -> Result<(), StoreError> {
         self.refill(state)?;
         state.gathered_ms = state.write_ms;
@@ -315,16 +317,6 @@ fn is_free(state: &State, config: &TimerConfig, time_ms: i64) -> bool {
     let same = state.wheel.get(time_ms);
     let other = state.wheel.occupant(time_ms).filter(|_| same.is_none());
     other.is_none_or(|slot| slot.step.saturating_mul(config.precision_ms) < state.read_ms)
-}
-
-/// How far the clock may be beyond the first slot that did not fire, milliseconds, while all that
-/// enters still has a place of its own in the wheel.
-pub(super) fn reach_ms(config: &TimerConfig) -> i64 {
-    let turn_ms = config
-        .slots
-        .cast_signed()
-        .saturating_mul(config.precision_ms);
-    turn_ms - config.window_ms() - config.precision_ms
 }
 
 /// A unit as it is filed for a time. No turn goes further than one from what was gathered, however

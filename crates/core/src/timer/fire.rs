@@ -139,12 +139,13 @@ impl Timers {
         true
     }
 
-    /// Moves on to the next slot that holds something; `None` when the clock has passed none, or the
-    /// timer topic has to be read again first.
+    /// Moves on to the next slot that holds something; `None` when the clock has passed none, or
+    /// messages have to enter first.
     fn next_slot(&self, state: &mut State) -> Result<Option<Firing>, StoreError> {
         debug_assert_eq!(state.read_ms % self.config.precision_ms, 0);
         // While messages enter once more, the slots do not hold all that they should.
-        while state.next_ms() < state.write_ms && state.queue_offset >= state.replay_until {
+        let has_all = state.queue_offset >= state.replay_until && !state.waits;
+        while has_all && state.next_ms() < state.write_ms {
             let slot_ms = state.next_ms();
             if let Some(slot) = state.wheel.get(slot_ms) {
                 let Some(firing) = self.walk(state, slot) else {

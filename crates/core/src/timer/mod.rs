@@ -13,9 +13,9 @@
 //!   already is remembered (`fired`);
 //! * `read` moves only when everything of its slot is stored, and is made durable only after that is:
 //!   after a crash a message can be delivered twice, but none is forgotten;
-//! * all that has not fired lies within one turn of the wheel. Where the timer topic is read again and
-//!   the clock is too far beyond `read` for that, what is overdue waits in one slot together
-//!   (`gathered`), and `read` stays where it is until that slot has fired: it tells what fired before;
+//! * all that has not fired lies within one turn of the wheel. When the clock is too far beyond `read`
+//!   for that, what is overdue waits in one slot together (`gathered`), and `read` stays where it is
+//!   until that slot has fired: it tells what fired before;
 //! * durable in this order: commit log, timer log, wheel, checkpoint. What follows never names
 //!   something that does not precede it.
 //!
@@ -105,6 +105,13 @@ impl TimerConfig {
         window.cast_signed().saturating_mul(self.precision_ms)
     }
 
+    /// How far the clock may be beyond the first slot that did not fire, milliseconds, while all that
+    /// enters still has a place of its own in the wheel.
+    fn reach_ms(&self) -> i64 {
+        let turn_ms = self.slots.cast_signed().saturating_mul(self.precision_ms);
+        turn_ms - self.window_ms() - self.precision_ms
+    }
+
     fn floor(&self, time_ms: i64) -> i64 {
         time_ms - time_ms.rem_euclid(self.precision_ms)
     }
@@ -182,6 +189,8 @@ struct State {
     /// Whether messages have to enter the wheel first: no slot fires then, since a request to cancel
     /// may be among them.
     lags: bool,
+    /// Whether a message waits for its slot until the one that fires is done: no other fires then.
+    waits: bool,
     /// What stands before this offset of the commit log enters the wheel before a slot fires.
     enters_until: u64,
     changed: bool,
@@ -286,7 +295,7 @@ impl Timers {
         }
         state.write_ms = write_ms;
         let mut more = false;
-        state.lags = false;
+        (state.lags, state.waits) = (false, false);
         if self.enqueues.load(Ordering::Relaxed) {
             more |= self.enqueue(state)?;
         }

@@ -11,7 +11,7 @@
 
 use super::census::Census;
 use super::clock::steady::SteadyClock;
-use super::enqueue::{file, out_ms, place, reach_ms, timer_record, whole};
+use super::enqueue::{file, out_ms, place, timer_record, whole};
 use super::eras::later;
 use super::sums::{FileSum, Noted};
 use super::wheel::Wheel;
@@ -140,6 +140,7 @@ fn load(
         rebuilt: None,
         snapshot: (0, None),
         lags: false,
+        waits: false,
         enters_until: store.log().whole(),
         changed: true,
         flushed_ms: 0,
@@ -463,7 +464,7 @@ fn lowest(state: &mut State, config: &TimerConfig, old_ms: i64) -> i64 {
     if state.gathers() {
         state.gathered_ms = later(config.precision_ms, state.gathered_ms, old_ms);
     }
-    if state.write_ms - state.read_ms > reach_ms(config) {
+    if state.write_ms - state.read_ms > config.reach_ms() {
         state.gathered_ms = state.gathered_ms.max(state.write_ms);
     }
     state.next_ms()

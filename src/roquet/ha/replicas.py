@@ -54,12 +54,20 @@ class Replicas:
         self._listeners: list[Callable[[int], None]] = []
         self._lapse_listeners: list[Callable[[int], None]] = []
         self._proven: set[object] = set()
+        self._doubts: dict[object, int] = {}
+        """Of each connection without a proof up to where that matters."""
         self._unproven = (0, 0)
         """Offsets above the first and up to the second are nobody's by proof."""
 
     def follow(self, rules: ReplicaConfig) -> None:
         """Ask for other copies from now on; what waits goes on waiting as long as it was told."""
+        asked = self._rules.slaves > 0
         self._rules = rules
+        if rules.slaves and not asked:
+            # Nobody waited for copies when they came.
+            doubt = max(self._doubts.values(), default=0)
+            if doubt > max(self._watermark, self._certain()):
+                self._lapse(doubt)
         self._changed(members=True)
 
     def listen(self, listener: Callable[[int], None]) -> None:
@@ -88,8 +96,10 @@ class Replicas:
         doubt = max(offset, doubt)
         if proven:
             self._proven.add(link)
-        elif self._rules.slaves and doubt > self._watermark:
-            self._lapse(doubt)
+        else:
+            self._doubts[link] = doubt
+            if self._rules.slaves and doubt > self._watermark:
+                self._lapse(doubt)
         self.acked(link, slave, offset)
 
     def acked(self, link: object, slave: str, offset: int) -> None:
@@ -104,6 +114,7 @@ class Replicas:
     def left(self, link: object) -> None:
         """Forget a connection. What its slave has acknowledged stays acknowledged."""
         self._proven.discard(link)
+        self._doubts.pop(link, None)
         if self._acked.pop(link, None) is not None:
             self._changed(members=True)
 

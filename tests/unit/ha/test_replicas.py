@@ -78,6 +78,34 @@ def test_slaves_that_nobody_waits_for_raise_no_watermark() -> None:
     assert it.replicas.by_slave() == {"slave a": 12}
 
 
+def test_slave_without_a_proof_that_came_before_copies_were_asked_for_proves_no_more_then() -> None:
+    it = World(slaves=0)
+    it.replicas.came("gone", "slave g", 90, proven=False)
+    it.replicas.left("gone")
+    it.replicas.came("j", "slave j", 20, proven=False, doubt=25)
+    it.replicas.came("k", "slave k", 10, proven=False)
+    it.replicas.follow(ReplicaConfig(slaves=0))
+    assert it.lapsed == []
+    it.replicas.follow(ReplicaConfig(slaves=1))
+    assert it.lapsed == [25]
+    assert not any(it.replicas.has(end) for end in (1, 10, 20, 25))
+    it.replicas.acked("j", "slave j", 30)
+    assert [it.replicas.has(end) for end in (10, 25, 26, 30, 31)] == [
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
+    it.replicas.follow(ReplicaConfig(slaves=1))
+    assert it.lapsed == [25], "once"
+    it.replicas.came("a", "slave a", 40, proven=True)
+    assert it.replicas.has(10)
+    it.replicas.follow(ReplicaConfig(slaves=0))
+    it.replicas.follow(ReplicaConfig(slaves=1))
+    assert (it.lapsed, it.replicas.has(10)) == ([25], True), "one that has proven it is there"
+
+
 def test_two_connections_of_one_slave_are_one_copy_as_far_as_the_better_one() -> None:
     it = World(slaves=2)
     for link, offset in (("a1", 30), ("a2", 50), ("a3", 40)):

@@ -9,9 +9,10 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from light_harness import ON, PARENT, ack, pop, put_group, put_parent, send, subscribe
-from pair_harness import caught_up, pair_world, until
+from pair_harness import caught_up, connect, log_end, pair_world, until
 from pop_harness import GROUP, ack_command, pop_command, popped
 from roquet.base.properties_file import write_properties
+from roquet.ha.frames import REPORT
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.messages import batch
@@ -120,6 +121,25 @@ def test_what_another_broker_took_in_sequence_is_not_taken_again(tmp_path: Path)
             pulled = await one.call(pull_command(TOPIC))
             found = [bytes(record.body) for record in read_records(pulled.body)]
             assert found == [body for _, body, _ in rows(0, 7)]
+
+    asyncio.run(main())
+
+
+def test_what_was_taken_in_sequence_before_copies_were_asked_for_is_no_slave_s_by_its_word(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with pair_world(tmp_path) as world, world.master(slaveTimeout="1000") as a:
+            one = Side(world, a)
+            await one.put_topic()
+            assert (await one.call(sequenced(0, 3))).code == 0
+            _, liar = await connect(a)
+            liar.write(REPORT.pack(log_end(a)))
+            await until(lambda: a.pair.master.slaves, "a slave that shows nothing follows")
+            await one.tell(brokerRole="SYNC_MASTER")
+            again = await one.call(sequenced(0, 3))
+            assert again.code == ResponseCode.FLUSH_SLAVE_TIMEOUT, again.ext
+            liar.close()
 
     asyncio.run(main())
 

@@ -32,7 +32,7 @@ HALF = 700
 """Bytes that a slave has of a record that is longer."""
 
 
-async def tail_to(master: Broker, end: int) -> bytes:
+def tail_to(master: Broker, end: int) -> bytes:
     """Return what a slave shows whose log is the master's up to `end`."""
     data = master.pair.master.log.read(0, end)
     assert len(data) == end
@@ -51,8 +51,9 @@ async def idle_slave(master: Broker) -> AsyncGenerator[None]:
 
 @pytest.mark.parametrize("threads", ["0", "1"])
 @pytest.mark.parametrize("properties", ["UNIQ_KEY\x01u\x02", ""], ids=["fast", "slow"])
-def test_report_behind_the_digest_acknowledges_no_send(
-    tmp_path: Path, threads: str, properties: str
+@pytest.mark.parametrize("shows", [True, False], ids=["digest", "java"])
+def test_report_inside_a_record_acknowledges_no_send(
+    tmp_path: Path, threads: str, properties: str, *, shows: bool
 ) -> None:
     async def run() -> None:
         async with (
@@ -71,8 +72,12 @@ def test_report_behind_the_digest_acknowledges_no_send(
             await until(lambda: master.pair.master.log.limit > common + HALF, "they may be copied")
             reader, other = await connect(master)
             report = common + HALF
-            other.write(await tail_to(master, common) + REPORT.pack(report))
-            assert HEADER.unpack(await reader.readexactly(HEADER.size))[1] == Verdict.PROCEED
+            if shows:
+                other.write(tail_to(master, common) + REPORT.pack(report))
+                verdict = HEADER.unpack(await reader.readexactly(HEADER.size))[1]
+                assert verdict == Verdict.PROCEED
+            else:
+                other.write(REPORT.pack(report))
             # It has the rest of the second record on this connection, but not its beginning.
             offset, size = HEADER.unpack(await reader.readexactly(HEADER.size))
             assert offset == report

@@ -14,6 +14,7 @@ import re
 import typing
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from roquet.base.durable import read_front
 from roquet.base.errors import UsageError
 from roquet.base.java_keys import JAVA_KEYS
 from roquet.base.properties_file import read_properties
@@ -33,6 +34,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
 _UNKNOWN_SHOWN = 20
 _WRONG_SHOWN = 20
+_FILE_SIZE_MAX = 1 << 20
 _REAL = re.compile(r"-?[0-9]{1,19}(\.[0-9]{1,19})?", re.ASCII)
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 I64_MAX = 2**63 - 1
@@ -228,7 +230,9 @@ def read_property_file(file: Path, cls: type[Any]) -> dict[str, str]:
 
     A file of random bytes must not start a server with defaults on all addresses.
     """
-    data = file.read_bytes()
+    data = read_front(file, _FILE_SIZE_MAX + 1)
+    if len(data) > _FILE_SIZE_MAX:
+        raise UsageError(f"{file}: more than {_FILE_SIZE_MAX} bytes: it is no property file")
     control = _CONTROL.search(data)
     if control is not None:
         line = data.count(b"\n", 0, control.start()) + 1

@@ -10,7 +10,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any, cast
 
-from roquet.base.durable import replace_file
+from roquet.base.durable import read_front, replace_file
 from roquet.base.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class KeyValues:
         candidates = [path for path in (self._path, backup) if path.exists()]
         for path in candidates:
             try:
-                self._table = _parse(path.read_bytes())
+                self._table = _parse(read_front(path, MAX_FILE + 1))
             except (OSError, ValueError) as error:
                 log.warning("cannot use %s: %s", path, error)
             else:

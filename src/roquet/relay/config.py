@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from roquet.base.config import ENV_PREFIX, load, setting, settings
+from roquet.base.durable import read_front
 from roquet.base.errors import UsageError
 
 if TYPE_CHECKING:
@@ -201,11 +202,11 @@ def _check_together(config: RelayConfig) -> None:
 
 def _read(file: Path) -> dict[str, str]:
     try:
-        data = file.read_bytes()
+        data = read_front(file, _FILE_SIZE_MAX + 1)
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror or error}") from error
     if len(data) > _FILE_SIZE_MAX:
-        raise UsageError(f"{file}: {len(data)} bytes, the limit is {_FILE_SIZE_MAX}")
+        raise UsageError(f"{file}: more than {_FILE_SIZE_MAX} bytes")
     try:
         values = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:

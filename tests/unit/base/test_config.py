@@ -21,8 +21,11 @@ from roquet.base.errors import UsageError
 from roquet.base.properties_file import read_properties, write_properties
 from roquet.broker.config import load_config
 from roquet.namesrv.config import load_config as load_namesrv
+from roquet.namesrv.kv import KeyValues
+from roquet.relay.config import load_config as load_relay
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -238,3 +241,27 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         assert part in text
     assert "brokerName has to be set" in text
     assert "\n" not in text
+
+
+@pytest.mark.parametrize("read", [load_config, load_namesrv, load_relay])
+def test_file_of_settings_longer_than_all_memory_is_refused_by_its_first_bytes(
+    tmp_path: Path, read: Callable[[Path, dict[str, str], dict[str, str]], object]
+) -> None:
+    file = tmp_path / "server.conf"
+    file.write_text("# a comment\n")
+    os.truncate(file, 1 << 43)
+    with pytest.raises(UsageError, match="more than 1048576 bytes"):
+        read(file, {}, {})
+
+
+def test_key_value_file_longer_than_all_memory_is_passed_over_for_the_one_before(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "kvConfig.json"
+    values = KeyValues(file)
+    values.put("n", "k", "1")
+    values.put("n", "k", "2")
+    os.truncate(file, 1 << 43)
+    again = KeyValues(file)
+    again.load()
+    assert again.get("n", "k") == "1"

@@ -33,7 +33,7 @@ class DeletionsBody:
         )
 
     @classmethod
-    def decode(cls, data: bytes, *, tolerant_size_max: int) -> Self:
+    def decode(cls, data: bytes, *, tolerant_size_max: int = fastjson.TOLERANT_SIZE_MAX) -> Self:
         """Read it. Raises JsonError."""
         source = fastjson.read_object(data, tolerant_size_max=tolerant_size_max)
         return cls(*(_numbers(source, name) for name in ("topics", "groups", "logEnds")))

@@ -27,12 +27,10 @@ from roquet.broker.pop.stray_acks import StrayAcks
 from roquet.protocol import properties as props
 from roquet.protocol.fastjson import JsonError
 from roquet.protocol.pop.records import (
-    ACK_TAG,
-    BATCH_ACK_TAG,
-    CHECKPOINT_TAG,
     PopAck,
     PopCheckpoint,
     has_bit,
+    read_record,
     with_bit,
 )
 from roquet.service.counting import LabelCounts
@@ -130,12 +128,12 @@ class ReviveQueue:
         if offset in self._own:
             self._own.remove(offset)
             return
-        tag = properties.get(props.TAGS)
         try:
-            if tag == CHECKPOINT_TAG:
-                self._checkpoint(PopCheckpoint.decode(body), offset)
-            elif tag in (ACK_TAG, BATCH_ACK_TAG):
-                self._ack(PopAck.decode(body, batch=tag == BATCH_ACK_TAG), now_ms)
+            read = read_record(properties.get(props.TAGS), body)
+            if isinstance(read, PopCheckpoint):
+                self._checkpoint(read, offset)
+            elif read is not None:
+                self._ack(read, now_ms)
         except JsonError:
             # Java fails here and reads the same record for ever.
             self.counts.unreadable += 1

@@ -20,12 +20,10 @@ from roquet.protocol import names
 from roquet.protocol import properties as props
 from roquet.protocol.fastjson import JsonError
 from roquet.protocol.pop.records import (
-    ACK_TAG,
-    BATCH_ACK_TAG,
-    CHECKPOINT_TAG,
     PopAck,
     PopCheckpoint,
     has_bit,
+    read_record,
     with_bit,
 )
 from roquet.service.background import give_way
@@ -138,7 +136,7 @@ class LateCheckpoints:
             if said.get(props.REAL_TOPIC) != self._revive_topic:
                 continue
             try:
-                read = _read(said.get(props.TAGS), record.body)
+                read = read_record(said.get(props.TAGS), record.body)
             except JsonError:
                 continue
             if isinstance(read, PopAck):
@@ -175,14 +173,6 @@ class LateCheckpoints:
             if fault.kind != "corrupt":
                 raise
             return None
-
-
-def _read(tag: str | None, body: bytes) -> PopCheckpoint | PopAck | None:
-    if tag == CHECKPOINT_TAG:
-        return PopCheckpoint.decode(body)
-    if tag in (ACK_TAG, BATCH_ACK_TAG):
-        return PopAck.decode(body, batch=tag == BATCH_ACK_TAG)
-    return None
 
 
 def _acked(late: Late, offsets: tuple[int, ...]) -> Late:

@@ -329,3 +329,12 @@ def _text(name: bytes, value: str | None) -> bytes:
 
 def _joined(*parts: bytes) -> bytes:
     return b"{" + b",".join([part for part in parts if part]) + b"}"
+
+
+def read_record(tag: str | None, body: bytes) -> PopCheckpoint | PopAck | None:
+    """Read a record of a revive topic; None for one of another tag. Raises JsonError."""
+    if tag == CHECKPOINT_TAG:
+        return PopCheckpoint.decode(body)
+    if tag in (ACK_TAG, BATCH_ACK_TAG):
+        return PopAck.decode(body, batch=tag == BATCH_ACK_TAG)
+    return None

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from roquet.base.overriding import override
-from roquet.spark.cluster.metadata import Metadata
-from roquet.spark.cluster.patience import Patience
 from roquet.spark.offsets import EARLIEST, ranges, split
 from roquet.spark.options import Position
 from roquet.spark.reading import planning
 from roquet.spark.reading.fetch import QueueReader
 from roquet.spark.reading.partitions import QueuePartition
-from roquet.spark.reading.presence import settled
 from roquet.spark.reading.pushdown import Scope
 
 if TYPE_CHECKING:
@@ -39,25 +36,12 @@ class BatchReader(DataSourceReader):
     @planning.uncollected()
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        metadata = Metadata(options.wire)
-        try:
-            begin = options.starting or Position(default=EARLIEST)
-            need = planning.needed(options, begin, options.ending)
-            view = settled(metadata, options.topics, need, Patience(options.wire.unreachable_s))
-            fails = options.fail_on_data_loss
-            planning.present(need, view, fail_on_data_loss=fails)
-            start = planning.begun(
-                planning.resolve(begin, view, metadata),
-                view,
-                metadata,
-                options.group,
-                fail_on_data_loss=fails,
-            )
-            end = planning.resolve(options.ending, view, metadata)
-        finally:
-            metadata.close()
+        begin = options.starting or Position(default=EARLIEST)
+        start, end, view = planning.between(options, begin)
         wanted = (part for it in ranges(start, end) for part in self._chosen(it))
-        left = planning.within([it for it in wanted if len(it)], view, fail_on_data_loss=fails)
+        left = planning.within(
+            [it for it in wanted if len(it)], view, fail_on_data_loss=options.fail_on_data_loss
+        )
         parts = split(left, options.partitions_min, options.rows_per_partition)
         return planning.partitions(parts, view)
 

@@ -7,6 +7,8 @@ import gc
 import logging
 from typing import TYPE_CHECKING, Final
 
+from roquet.spark.cluster.metadata import Metadata
+from roquet.spark.cluster.patience import Patience
 from roquet.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -19,14 +21,14 @@ from roquet.spark.offsets import (
 )
 from roquet.spark.reading import marks
 from roquet.spark.reading.partitions import NothingPartition, QueuePartition
-from roquet.spark.reading.presence import Need
+from roquet.spark.reading.presence import Need, settled
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
 
     from pyspark.sql.datasource import InputPartition
 
-    from roquet.spark.cluster.metadata import Metadata, View
+    from roquet.spark.cluster.metadata import View
     from roquet.spark.options import Position, SourceOptions
     from roquet.spark.reading.marks import Reach
 
@@ -50,6 +52,24 @@ def uncollected() -> Generator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def between(options: SourceOptions, begin: Position) -> tuple[Offsets, Offsets, View]:
+    """Ask the cluster once; return from where to where each queue is read, and what was seen.
+
+    Brokers that are away are waited for. Raises Unreachable for those that stay away, and DataLoss.
+    """
+    metadata, fails = Metadata(options.wire), options.fail_on_data_loss
+    try:
+        need = needed(options, begin, options.ending)
+        view = settled(metadata, options.topics, need, Patience(options.wire.unreachable_s))
+        present(need, view, fail_on_data_loss=fails)
+        start = begun(
+            resolve(begin, view, metadata), view, metadata, options.group, fail_on_data_loss=fails
+        )
+        return start, resolve(options.ending, view, metadata), view
+    finally:
+        metadata.close()
 
 
 def resolve(position: Position, view: View, metadata: Metadata) -> Offsets:

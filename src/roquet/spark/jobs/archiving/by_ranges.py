@@ -11,8 +11,6 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from roquet.base.errors import UsageError
-from roquet.spark.cluster.metadata import Metadata
-from roquet.spark.cluster.patience import Patience
 from roquet.spark.jobs.archiving import topics as lake_topics
 from roquet.spark.jobs.archiving.parts import Parts
 from roquet.spark.jobs.archiving.wanted import LISTENING
@@ -21,7 +19,6 @@ from roquet.spark.jobs.storage.catalog import CHECKPOINT_COMMITS
 from roquet.spark.offsets import EARLIEST, LATEST, QueueKey, Range, from_json, nested, ranges
 from roquet.spark.options import Position, SourceOptions
 from roquet.spark.reading import planning
-from roquet.spark.reading.presence import settled
 from roquet.spark.schema import COLUMNS
 
 if TYPE_CHECKING:
@@ -122,22 +119,8 @@ class RangeArchiver:
         given = {} if starting in LISTENING else from_json(starting, symbols=True)
         mine = {queue: end for queue, end in known.items() if options.topics.has(queue)}
         begin = Position(default=default, offsets={**given, **mine})
+        start, end, view = planning.between(options, begin)
         fails = options.fail_on_data_loss
-        metadata = Metadata(options.wire)
-        try:
-            need = planning.needed(options, begin, options.ending)
-            view = settled(metadata, options.topics, need, Patience(options.wire.unreachable_s))
-            planning.present(need, view, fail_on_data_loss=fails)
-            start = planning.begun(
-                planning.resolve(begin, view, metadata),
-                view,
-                metadata,
-                options.group,
-                fail_on_data_loss=fails,
-            )
-            end = planning.resolve(options.ending, view, metadata)
-        finally:
-            metadata.close()
         return planning.within(ranges(start, end), view, fail_on_data_loss=fails)
 
 

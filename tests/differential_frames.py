@@ -346,7 +346,8 @@ _SHORT = {
     "bname": "n",
 }
 _ODD_PROPERTIES = (
-    "DELAY\x013\x02",
+    # No level that a run reaches: whether a held pull finds the message is then a race.
+    "DELAY\x019\x02",
     "DELAY\x010\x02",
     "TIMER_DELAY_SEC\x015\x02",
     "TRAN_MSG\x01true\x02",

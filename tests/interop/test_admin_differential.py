@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 DRAWS = 4
 SEED = 16
 ANSWER_S = 3.0
+"""How long a request may take that perhaps nobody answers."""
+PATIENCE_S = 30.0
+"""How long one may take that the other server has answered."""
 LEFT_OUT = {"bindAddress", "inSyncReplicas", "configBlackList"}
 """Settings that ours show only once they are set; the last is one of the name server alone."""
 
@@ -46,8 +49,9 @@ class Twins:
         """Return both answers, ours first; None for one that did not come."""
         found: list[Command | None] = []
         for address in self._addresses:
+            within = PATIENCE_S if any(found) else ANSWER_S
             try:
-                found.append(await self._client.call(address, command, ANSWER_S))
+                found.append(await self._client.call(address, command, within))
             except OutcomeUnknown:
                 found.append(None)
         return found

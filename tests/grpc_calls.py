@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from roquet.broker.app import Broker
     from roquet.proxy.front import Front
+    from roquet.proxy.rules.codes import Rejected
     from roquet.proxy.transport import GrpcPort
     from roquet.remoting.tls import TlsConfig
 
@@ -67,10 +68,14 @@ class Told:
 
     def __init__(self) -> None:
         self.commands: list[Any] = []
+        self.ended: Rejected | None = None
 
     def send(self, message: bytes) -> bool:
         self.commands.append(pb.TelemetryCommand.FromString(message))
         return True
+
+    def end(self, rejected: Rejected) -> None:
+        self.ended = rejected
 
 
 @dataclasses.dataclass

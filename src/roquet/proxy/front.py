@@ -186,7 +186,7 @@ class Front:
 
     def context(self, head: Head) -> Context:
         """Return who calls. Raises Rejected when that is nobody."""
-        access_key = ""
+        access_key, secret = "", None
         guard = self._brokers.guard
         if guard is not None:
             found = dict(head.metadata)
@@ -200,7 +200,8 @@ class Front:
                 )
             except Refused as refused:
                 raise Rejected(Code.UNAUTHORIZED, refused.remark) from refused
-        return context_of(head, access_key, self._brokers.clock.now_ms())
+            secret = guard.secrets.get(access_key)
+        return context_of(head, access_key, secret, self._brokers.clock.now_ms())
 
     def telemetry(self, head: Head) -> Telemetry:
         """Begin a telemetry stream. Raises Rejected when nobody may."""

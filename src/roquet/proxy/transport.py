@@ -272,7 +272,7 @@ class _Call:
         self._has_ended = False
         """Whether the client sends no further messages."""
         self._unread: collections.deque[bytes] = collections.deque()
-        self._stream = _Stream(port, number)
+        self._stream = _Stream(self, port, number)
 
     async def send(self, message: bytes) -> bool:
         """Send a message when there is room."""
@@ -327,10 +327,15 @@ class _Call:
 class _Stream:
     """A telemetry stream as a session keeps it."""
 
-    def __init__(self, port: GrpcPort, number: int) -> None:
+    def __init__(self, call: _Call, port: GrpcPort, number: int) -> None:
+        self._call = call
         self._port = port
         self._number = number
 
     def send(self, message: bytes) -> bool:
         """Send a message; false when the stream has ended."""
         return self._port.send(self._number, message)
+
+    def end(self, rejected: Rejected) -> None:
+        """End the stream for this reason."""
+        self._call.finish(telemetry_status(rejected.code), rejected.text)

@@ -6,11 +6,14 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING
 
+from roquet.base.errors import Refused
 from roquet.broker.api.caller import Caller, Front
 from roquet.proxy.rules.codes import Code, Rejected
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from roquet.acl.rights import RequestGuard
 
 CLIENT_ID = "x-mq-client-id"
 LANGUAGE = "x-mq-language"
@@ -48,6 +51,8 @@ class Context:
     remote: str
     authority: str
     access_key: str
+    secret: bytes | None = dataclasses.field(repr=False)
+    """What the account signed the call with; None where nobody has to sign."""
     received_ms: int
     deadline_ms: int | None
     """Unix milliseconds; None: the client has not said."""
@@ -67,7 +72,7 @@ class Context:
         )
 
 
-def context_of(head: Head, access_key: str, now_ms: int) -> Context:
+def context_of(head: Head, access_key: str, secret: bytes | None, now_ms: int) -> Context:
     """Return who calls. Raises Rejected without a client id."""
     found = dict(head.metadata)
     client_id = found.get(CLIENT_ID, "")
@@ -84,9 +89,29 @@ def context_of(head: Head, access_key: str, now_ms: int) -> Context:
         remote=head.remote,
         authority=head.authority,
         access_key=access_key,
+        secret=secret,
         received_ms=now_ms,
         deadline_ms=None if timeout_ms is None else now_ms + timeout_ms,
     )
+
+
+def is_current(context: Context, guard: RequestGuard | None) -> bool:
+    """Tell whether an account signs as it did when the call came.
+
+    While nobody is known (before a cluster whose brokers are away) nothing speaks against it.
+    """
+    secrets = None if guard is None else guard.secrets
+    return not secrets or secrets.get(context.access_key) == context.secret
+
+
+def check_current(context: Context, guard: RequestGuard | None) -> None:
+    """Raise Rejected where a call that lasts could not be begun any more."""
+    if guard is None:
+        return
+    try:
+        guard.check_waiting(0, context.caller, context.secret, ())
+    except Refused as refused:
+        raise Rejected(Code.UNAUTHORIZED, refused.remark) from refused
 
 
 def timeout_of(text: str | None) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,13 +21,14 @@ from roquet.proxy import messages as pb
 from roquet.proxy.brokers.api import light_of
 from roquet.proxy.rules.checks import check_group, check_topic
 from roquet.proxy.rules.codes import Code, Rejected
+from roquet.proxy.rules.context import check_current, is_current
 from roquet.proxy.services.convert import message_of, set_millis
 from roquet.proxy.services.produce import transaction_id
 from roquet.proxy.services.settle import check_bound, told_quota
 from roquet.remoting.connections.connection import KEYS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from roquet.model.group import RetryPolicy, SubscriptionGroupConfig
     from roquet.protocol.command import Command
@@ -59,6 +61,14 @@ class Stream(Protocol):
         """Send a message; false when the stream has ended."""
         ...
 
+    def end(self, rejected: Rejected) -> None:
+        """End the stream for this reason."""
+        ...
+
+
+def _always() -> bool:
+    return True
+
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Session:
@@ -72,6 +82,8 @@ class Session:
     seen_ms: int
     stream: Stream | None = None
     """The latest of its telemetry streams that is open."""
+    is_current: Callable[[], bool] = _always
+    """Whether that stream could be begun now: its account may sign otherwise since."""
     kind: int = 0
     group: str = ""
     topics: tuple[str, ...] = ()
@@ -101,7 +113,12 @@ class Session:
     @property
     def is_open(self) -> bool:
         """Whether the client can be told something."""
-        return self.stream is not None
+        return self.stream is not None and self.is_current()
+
+    def tell(self, command: Any) -> None:
+        """Send a command, unless nobody listens who may hear it."""
+        if self.stream is not None and self.is_current():
+            self.stream.send(command.SerializeToString())
 
     def send_one_way(self, command: Command) -> None:
         """Pass over: members of groups of this front need not share queues out."""
@@ -130,8 +147,7 @@ class Session:
         place = half.physical_offset, half.queue_offset, broker or self.broker
         asked.transaction_id = transaction_id(*place)
         asked.message.system_properties.ClearField("receipt_handle")
-        if self.stream is not None:
-            self.stream.send(command.SerializeToString())
+        self.tell(command)
 
 
 class Sessions:
@@ -144,6 +160,8 @@ class Sessions:
         self._known: dict[tuple[str, str], Session] = {}
         self._counts: collections.Counter[str] = collections.Counter()
         """Sessions by account."""
+        self._secrets: Mapping[str, bytes] | None = None
+        """What accounts signed with when clients were last compared with them."""
         self._listeners: list[Callable[[Session], None]] = []
         self._of_streams: list[Callable[[Session], None]] = []
 
@@ -185,6 +203,7 @@ class Sessions:
 
         Raises Rejected and Refusal.
         """
+        check_current(context, self._brokers.guard)
         kind = command.WhichOneof("command")
         if kind != "settings":
             # Answers to questions that this front does not ask are passed over.
@@ -196,6 +215,7 @@ class Sessions:
         shape = _shape(settings)
         session = self._shown(context, settings)
         session.stream = stream
+        session.is_current = functools.partial(is_current, context, self._brokers.guard)
         try:
             await self._register(session, shape, context)
         except (Rejected, Refusal):
@@ -225,7 +245,7 @@ class Sessions:
             if session.stream is not None:
                 command = pb.TelemetryCommand()
                 command.reconnect_endpoints_command.nonce = str(session.key)
-                session.stream.send(command.SerializeToString())
+                session.tell(command)
 
     def _stream_ended(self, session: Session) -> None:
         for listener in self._of_streams:
@@ -344,12 +364,26 @@ class Sessions:
             listener(session)
 
     async def sweep(self) -> None:
-        """Forget clients that are silent: the action of a timer."""
+        """Forget clients that are silent, or sign otherwise now: the action of a timer."""
+        self._end_expired()
         oldest_ms = self._brokers.clock.steady_ms() - IDLE_MS
         silent = [each for each in self._known.values() if each.seen_ms < oldest_ms]
         for session in silent:
             if not session.is_open:
                 self.forget(session)
+
+    def _end_expired(self) -> None:
+        """Forget clients whose account is gone or signs otherwise, and end their streams."""
+        guard = self._brokers.guard
+        secrets = None if guard is None else guard.secrets
+        if secrets is self._secrets:
+            return
+        self._secrets = secrets
+        for session in [each for each in self._known.values() if not each.is_current()]:
+            stream = session.stream
+            self.forget(session)
+            if stream is not None:
+                stream.end(Rejected(Code.UNAUTHORIZED, "the account signs otherwise now"))
 
 
 _Shape = tuple[int, str, tuple[str, ...], ConsumerData | None]

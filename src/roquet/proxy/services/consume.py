@@ -19,6 +19,7 @@ from roquet.proxy import messages as pb
 from roquet.proxy.brokers.api import light_of
 from roquet.proxy.rules import checks
 from roquet.proxy.rules.codes import Code, Rejected, status_of
+from roquet.proxy.rules.context import check_current
 from roquet.proxy.rules.polling import polling_ms
 from roquet.proxy.services.clients import LITE_PUSH, PUSHED, wanted_of
 from roquet.proxy.services.convert import message_of, millis, set_millis
@@ -116,6 +117,7 @@ class Consuming:
                 raise Rejected(Code.TOO_MANY_REQUESTS, "polling full")
             if waiting is not Waiting.HELD:
                 raise Rejected(Code.MESSAGE_NOT_FOUND, "no new message")
+            check_current(context, self._brokers.guard)
 
     def _begun(self, to: _Delivery, outlet: Outlet) -> asyncio.Task[bool]:
         """Take and deliver in a task of its own: it goes on when its client has gone."""

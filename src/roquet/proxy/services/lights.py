@@ -104,10 +104,10 @@ class Lights:
     def _lost(self, context: Context, name: str) -> None:
         """Tell a client that another one took a lite topic from it."""
         session = self._sessions.known(context)
-        if session is not None and session.stream is not None:
+        if session is not None:
             command = pb.TelemetryCommand()
             command.notify_unsubscribe_lite_command.lite_topic = name
-            session.stream.send(command.SerializeToString())
+            session.tell(command)
 
     def _left(self, session: Session) -> None:
         """Give what a client subscribes to back: its stream has ended, or it has gone."""

@@ -172,6 +172,7 @@ def build(
         light=light,
         pair=pair,
         registration=registration,
+        topics=services.topics,
     )
     app = duties.of(App(parts, base.clock, duties.role.duties))
     seen = (base.store, base.metadata, base.health, path, base.state, pair, services)

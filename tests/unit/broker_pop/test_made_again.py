@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,13 +17,17 @@ from pop_world import PopWorld
 from roquet.protocol import names
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
+from roquet.store.marks import deleted
 from roquet.store.records import read_records
+from roquet.store.tables.deletions import Deletions
 from roquet.testing.cluster import cluster
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from pop_harness import Popped
+    from roquet.store.store import MessageStore
     from roquet.testing.cluster import Cluster
 
 ORDERED = {"order": "true", "queueId": "0"}
@@ -176,3 +182,118 @@ def test_group_that_is_deleted_and_made_again_has_the_former_retry_topic(
             assert [record.body for record in read_records(pulled.body)] == [b"tried"]
 
     asyncio.run(tell())
+
+
+def _kill_at(folder: Path, moment: int, patch: pytest.MonkeyPatch) -> Path:
+    """Copy the files at one moment of the next deletion: what a kill there leaves.
+
+    Moment 0 is before the first queues go, and each later one behind those of one more topic.
+    """
+    left, passed = folder / "left", [0]
+
+    def copy() -> None:
+        if passed[0] == moment:
+            # A checkpoint is written meanwhile: its side file may be gone already.
+            with contextlib.suppress(shutil.Error):
+                shutil.copytree(folder / "run", left)
+        passed[0] += 1
+
+    remove = deleted.delete
+
+    async def delete(store: MessageStore, topic: str) -> None:
+        if passed[0] == 0:
+            copy()
+        await remove(store, topic)
+        copy()
+
+    patch.setattr(deleted, "delete", delete)
+    return left
+
+
+@pytest.mark.parametrize("moment", [0, 1, 2, 3])
+def test_deletion_that_a_kill_interrupted_is_done_or_has_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    run, invisible = tmp_path / "run", {"invisibleTime": "1000"}
+    left = _kill_at(tmp_path, moment, monkeypatch)
+
+    async def before() -> None:
+        async with cluster(run, reviveInterval="100") as it:
+            await _sent(it, "old")
+            for group in (GROUP, "others"):
+                await pop(it, consumerGroup=group, maxMsgNums="2", **invisible)
+            await _until_again(it, {GROUP, "others"})
+            await pop(it, consumerGroup="third", **invisible)
+            await _made_again(it, topic=True)
+
+    async def after() -> None:
+        async with cluster(left, reviveInterval="100") as it:
+            topics = it.broker.metadata.topics
+            retries = {name for name in topics.all() if name.endswith(f"_{TOPIC}")}
+            if moment == 0:
+                assert topics.get(TOPIC) is not None
+                assert len(retries) == 2
+                # The group of the checkpoint is owed what it popped.
+                await _until_again(it, {"third"})
+                return
+            assert topics.get(TOPIC) is None
+            assert not retries
+            await _sent(it, "new", 2)
+            await asyncio.sleep(1.5)
+            for group in (GROUP, "others", "third"):
+                assert (await pop(it, consumerGroup=group)).bodies == [b"new0", b"new1"]
+                assert not (await pop(it, consumerGroup=group)).bodies
+
+    asyncio.run(before())
+    assert left.exists()
+    asyncio.run(after())
+
+
+async def _until_again(it: Cluster, groups: set[str]) -> None:
+    """Wait until messages of groups were stored again."""
+    store = it.broker.store
+    for _ in range(400):
+        if all(store.max_offset(f"%RETRY%{group}_{TOPIC}", 0) for group in groups):
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("what nobody acknowledged did not come again")
+
+
+def test_topic_made_again_before_its_former_deletion_ended_keeps_its_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, left = tmp_path / "run", tmp_path / "left"
+    ends: list[None] = []
+
+    async def before() -> None:
+        async with cluster(run) as it:
+            await _sent(it, "old")
+            end = Deletions.end
+
+            def late(known: Deletions, topic: str) -> None:
+                ends.append(None)
+                shutil.copytree(run, left)
+                end(known, topic)
+
+            remove = it.broker.metadata.offsets.remove_topic
+
+            async def meanwhile(topic: str) -> None:
+                await remove(topic)
+                await _sent(it, "new")
+
+            monkeypatch.setattr(type(it.broker.metadata.offsets), "remove_topic", _of(meanwhile))
+            monkeypatch.setattr(Deletions, "end", late)
+            await _made_again(it, topic=True)
+
+    async def after() -> None:
+        async with cluster(left) as it:
+            assert (await pop(it)).bodies == [b"new0", b"new1", b"new2", b"new3"]
+
+    asyncio.run(before())
+    monkeypatch.undo()
+    assert ends
+    asyncio.run(after())
+
+
+def _of(action: Callable[[str], Awaitable[None]]) -> Callable[[object, str], Awaitable[None]]:
+    return lambda _, topic: action(topic)

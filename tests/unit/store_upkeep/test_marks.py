@@ -248,3 +248,9 @@ def test_marks_and_tables_that_became_longer_than_all_memory_are_read_at_their_s
     assert table_fault(table) == f"larger than {FILE_SIZE_MAX} bytes"
     with pytest.raises(Corrupt, match="cannot be read"):
         mark.check()
+
+
+def test_mark_nested_deeper_than_any_reader_goes_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / form.NAME).write_text("[" * 4000)
+    with pytest.raises(Corrupt, match="cannot be read"):
+        StoreFormat(tmp_path, "1.0").check()

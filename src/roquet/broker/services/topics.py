@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from roquet.base.errors import RoquetError
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.api.topics import PutTopic, TopicListing
 from roquet.model.attributes import LIGHT, MESSAGE_TYPE, TOPIC_ATTRIBUTES
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from roquet.broker.metrics.stats import BrokerStats
     from roquet.model.attributes import AttributeChange
     from roquet.store.store import MessageStore
-    from roquet.store.tables.deletions import Deletions
+    from roquet.store.tables.deletions import Begun, Deletions
     from roquet.store.tables.offsets import OffsetTable
     from roquet.store.tables.topics import TopicTable
 
@@ -35,6 +36,8 @@ QUEUES_MAX = 65_535
 PERM_MAX = 15
 CHECKED_AT_ONCE = 200
 """Topics of a list that are checked before others have their turn."""
+NEVER = -1
+"""The log's end at the last deletion of a topic that was not deleted before."""
 NAMES_AT_ONCE = 5_000
 """Names that are looked at before others have their turn."""
 
@@ -97,19 +100,74 @@ class Topics:
             doomed += [name for name in retries if self._topics.get(name) is not None]
         known = self._topics.get(topic)
         is_parent = known is not None and known.attributes.get(MESSAGE_TYPE) == LIGHT
-        for name in doomed:
-            await self._delete_queues(name)
-            await self._offsets.remove_topic(name)
-            self._stats.forget_topic(name)
-            if self._deleted is not None:
-                self._deleted(name)
-            log.info("topic %s was deleted by %s", name, caller.address)
+        ends = deleted.log_ends(self._store)
+        self._deletions.begin(topic, {name: ends.get(name, NEVER) for name in doomed})
+        await self._deletions.persist()
+        try:
+            for name in doomed:
+                await self._delete_queues(name)
+                await self._forget(name)
+                log.info("topic %s was deleted by %s", name, caller.address)
+        except StoreFault:
+            await self._end(topic)
+            raise
         if is_parent and self._remove_lights is not None:
             await self._remove_lights(topic)
-        # Only now: a topic that is still there after a crash has its messages in flight.
-        await self._deletions.persist()
         await self._topics.persist()
         await self._offsets.persist()
+        # Only now: a topic that is still there after a crash has its messages in flight.
+        await self._end(topic)
+
+    async def start(self) -> None:
+        """Finish the deletions that a kill interrupted when the queues were gone: a part's start.
+
+        What cannot be finished is tried again by the next start.
+        """
+        for topic, begun in self._deletions.begun.items():
+            try:
+                await self._finish(topic, begun)
+            except (StoreFault, RoquetError, OSError) as error:
+                log.warning("the deletion of topic %s is not finished: %s", topic, error)
+
+    async def stop(self) -> None:
+        """Nothing to release."""
+
+    async def _finish(self, topic: str, begun: Begun) -> None:
+        ends = deleted.log_ends(self._store)
+        gone = {name for name, end in begun.ends.items() if ends.get(name, NEVER) != end}
+        # A topic that somebody made again meanwhile keeps what it has.
+        renewed = {name for name in gone if self._has_messages(name)}
+        for name in begun.ends if gone else ():
+            if name not in gone and topic not in renewed:
+                await self._delete_queues(name)
+            elif name in gone:
+                # The pops that it ends were made before it began.
+                self._deletions.adopt(self._deletions.news({name: begun.at_ms}, {}))
+            if name not in renewed and topic not in renewed:
+                self._topics.remove(name)
+                await self._forget(name)
+                log.warning("the deletion of topic %s, which a kill interrupted, is done", name)
+        if gone and not renewed and self._remove_lights is not None:
+            await self._remove_lights(topic)
+        await self._topics.persist()
+        await self._offsets.persist()
+        await self._end(topic)
+
+    async def _forget(self, name: str) -> None:
+        """Forget what is known of a topic beside its configuration and its queues."""
+        await self._offsets.remove_topic(name)
+        self._stats.forget_topic(name)
+        if self._deleted is not None:
+            self._deleted(name)
+
+    async def _end(self, topic: str) -> None:
+        self._deletions.end(topic)
+        await self._deletions.persist()
+
+    def _has_messages(self, name: str) -> bool:
+        config = self._topics.get(name)
+        queues = 0 if config is None else max(config.read_queues, config.write_queues)
+        return any(self._store.max_offset(name, queue_id) for queue_id in range(queues))
 
     async def _delete_queues(self, name: str) -> None:
         """Delete a topic and its queues; when the store cannot, the topic stays as it was."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from roquet.broker.network.registration import Registration
     from roquet.broker.services.clients.heartbeats import Clients
     from roquet.broker.services.clients.queue_locks import Locks
+    from roquet.broker.services.topics import Topics
     from roquet.broker.wiring.base import Base
     from roquet.broker.wiring.light import LightService
     from roquet.broker.wiring.pop import PopParts, ReviveParts
@@ -51,6 +52,7 @@ def list_parts(
     light: LightService,
     pair: Pair,
     registration: Registration,
+    topics: Topics,
 ) -> list[Part]:
     """List the parts in the order they start."""
     config = base.config
@@ -72,6 +74,8 @@ def list_parts(
         *_store_parts(base),
         mode_part(base),
         *pair.store_parts(),
+        # Before anything reads or writes topics.
+        Part("begun_deletions", topics, ("store", "metadata", "log_topics")),
         Part("schedule", schedule, ("store",), Duty.DELAYS, schedule.timers),
         timers.part(),
         revive.part(),

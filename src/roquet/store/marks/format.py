@@ -54,7 +54,7 @@ class StoreFormat:
             return None
         try:
             found = json.loads(data)["format"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise Corrupt(f"{self._path} cannot be read: {error}") from error
         if not isinstance(found, int) or isinstance(found, bool):
             raise Corrupt(f"{self._path} names no format")

@@ -7,6 +7,11 @@ nothing of the new ones, and bring nothing of them back. The time of the pop tel
 Invariant: nothing that was popped after a deletion counts as popped before. So a deletion that lies
 ahead of the clock, which was set back since, is forgotten: then messages may come twice, as they do
 without this file, but none is lost.
+
+A deletion takes several files, and a kill may come between any two. So it is noted as begun before
+the first of them, with what the log says of the topic until then: when the log says something else
+at the next start, the queues are gone, and the rest is done then. A deletion that did not get that
+far has not happened.
 """
 
 from __future__ import annotations
@@ -40,6 +45,15 @@ class Times(NamedTuple):
     groups: dict[str, int]
 
 
+class Begun(NamedTuple):
+    """A deletion that has begun."""
+
+    at_ms: int
+    """Unix milliseconds."""
+    ends: dict[str, int]
+    """The topic and its retry topics, each with the log's end at its last deletion before."""
+
+
 class Deletions:
     """Knows which pops are of a former topic or group."""
 
@@ -49,6 +63,7 @@ class Deletions:
         self._clock = clock
         self._topics: dict[str, int] = {}
         self._groups: dict[str, int] = {}
+        self._begun: dict[str, Begun] = {}
         self._changes = 0
         self._saved = 0
         self._began_ms = clock.now_ms()
@@ -68,7 +83,7 @@ class Deletions:
             log.warning("messages of topics that were made again may come twice: %s", error)
             return
         if found is not None:
-            self._topics, self._groups = found
+            self._topics, self._groups, self._begun = found
 
     async def persist(self) -> None:
         """Make the deletions durable; returns at once when none has changed.
@@ -81,13 +96,33 @@ class Deletions:
             changes = self._changes
             if self._saved == changes:
                 return
-            tables = {"groups": dict(self._groups), "topics": dict(self._topics)}
+            tables: dict[str, object] = {
+                "groups": dict(self._groups),
+                "topics": dict(self._topics),
+            }
+            if self._begun:
+                tables["begun"] = {name: begun._asdict() for name, begun in self._begun.items()}
             try:
                 await self._file.save(lambda: fastjson.pretty(tables))
             except (OSError, RoquetError) as error:
                 log.warning("when topics and groups were deleted is not saved: %s", error)
                 return
             self._saved = changes
+
+    @property
+    def begun(self) -> dict[str, Begun]:
+        """What has begun and not ended, by topic."""
+        return dict(self._begun)
+
+    def begin(self, topic: str, ends: Mapping[str, int]) -> None:
+        """Note that a topic's deletion begins; `ends` as in `Begun`."""
+        self._begun[topic] = Begun(self._clock.now_ms(), dict(ends))
+        self._changes += 1
+
+    def end(self, topic: str) -> None:
+        """Note that a topic's deletion is over, done or refused."""
+        if self._begun.pop(topic, None) is not None:
+            self._changes += 1
 
     def topic(self, name: str) -> Callable[[], None]:
         """Note that a topic, or the queue of a light topic, is being deleted.
@@ -154,9 +189,16 @@ class Deletions:
         self._changes += 1
 
 
-def _decode(data: bytes) -> tuple[dict[str, int], dict[str, int]]:
+def _decode(data: bytes) -> tuple[dict[str, int], dict[str, int], dict[str, Begun]]:
     source = fastjson.read_object(data, tolerant_size_max=FILE_SIZE_MAX)
-    return _times(fields.obj(source, "topics")), _times(fields.obj(source, "groups"))
+    topics, groups = (_times(fields.obj(source, kind)) for kind in ("topics", "groups"))
+    rows = fields.obj(source, "begun")
+    return topics, groups, {name: _begun(fields.obj(rows, name)) for name in rows}
+
+
+def _begun(source: Mapping[str, object]) -> Begun:
+    ends = fields.obj(source, "ends")
+    return Begun(fields.i64(source, "at_ms"), {name: fields.i64(ends, name) for name in ends})
 
 
 def _times(source: Mapping[str, object]) -> dict[str, int]:

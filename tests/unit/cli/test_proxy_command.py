@@ -159,3 +159,33 @@ def test_taken_port_is_said_with_the_flag(tmp_path: Path) -> None:
     assert f"cannot listen on 127.0.0.1:{port}" in ended.stderr
     assert "--grpc-port takes another" in ended.stderr
     assert ended.stderr.count("\n") == 1
+
+
+def test_taken_health_port_is_said_with_its_flag(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        words = ("-n", "127.0.0.1:1", "--grpc-port", "0", "--health-port", port)
+        ended = roquet(tmp_path, "proxy", *words)
+    assert ended.returncode == 253
+    assert f"cannot listen on 127.0.0.1:{port}" in ended.stderr
+    assert "--health-port takes another" in ended.stderr
+
+
+def test_address_of_another_machine_names_no_port_flag(tmp_path: Path) -> None:
+    words = ("-n", "127.0.0.1:1", "--grpc-port", "0", "--bind", "203.0.113.9")
+    ended = roquet(tmp_path, "proxy", *words)
+    assert ended.returncode == 253
+    assert "this machine has no such address" in ended.stderr
+    assert "takes another" not in ended.stderr
+
+
+def test_port_that_only_a_connection_has_is_said_to_become_free(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = socket.create_connection(server.getsockname())
+        port = str(client.getsockname()[1])
+        # The client closes first: its port is in TIME-WAIT, and nobody listens there.
+        client.close()
+        ended = roquet(tmp_path, "proxy", "-n", "127.0.0.1:1", "--grpc-port", port)
+    assert ended.returncode == 253
+    assert f"ss -tanp 'sport = :{port}'" in ended.stderr
+    assert "TIME-WAIT ends by itself" in ended.stderr

@@ -152,7 +152,8 @@ def proxy(options: argparse.Namespace) -> int:
 
     async def serve(stop: asyncio.Event) -> int:
         async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(in_the_way("--grpc-port", built.app))
+            ports = in_the_way("--grpc-port", built.app, health_port=options.health_port)
+            await stack.enter_async_context(ports)
             where = f"gRPC on {join_address(options.bind, built.port.port)}"
             if remoting is not None:
                 await stack.enter_async_context(in_the_way("--remoting-port", remoting.app))

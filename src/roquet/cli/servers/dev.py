@@ -126,7 +126,8 @@ async def _serve(plan: Plan, folder: Path, stop: asyncio.Event) -> int:
         }
         config = load_config(None, {}, flags)[0]
         broker = build_broker(config)
-        async with in_the_way("--port", broker.app), _proxy(plan, config, broker) as more:
+        ports = in_the_way("--port", broker.app, health_port=plan.health_port)
+        async with ports, _proxy(plan, config, broker) as more:
             before, after = welcome(plan, address, broker.identity.address, folder)
             for line in [*before, *more]:
                 say(line)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from roquet.base import log as logs
 from roquet.base.clock import SystemClock
 from roquet.base.config import Report, as_properties
-from roquet.base.errors import Corrupt, UsageError
+from roquet.base.errors import Corrupt, PortTaken, UsageError
 from roquet.cli import output
 from roquet.cli.exits import EXIT_CONFIGURATION, EXIT_INITIALIZE, EXIT_UNEXPECTED
 from roquet.protocol.hosts import join_address
@@ -195,12 +195,16 @@ def _beside(
 
 
 @contextlib.asynccontextmanager
-async def in_the_way(flag: str, app: App) -> AsyncGenerator[None]:
-    """Run an app; a taken port is told with the flag that moves it."""
+async def in_the_way(flag: str, app: App, **others: int | None) -> AsyncGenerator[None]:
+    """Run an app; a taken port is told with the flag that moves it.
+
+    `others` are the ports that have a flag of their own, by its name.
+    """
     try:
         await app.__aenter__()
-    except UsageError as error:
-        raise UsageError(f"{error}; {flag} takes another") from error
+    except PortTaken as error:
+        named = {str(port): f"--{name.replace('_', '-')}" for name, port in others.items()}
+        raise UsageError(f"{error}; {named.get(error.port, flag)} takes another") from error
     try:
         yield
     finally:

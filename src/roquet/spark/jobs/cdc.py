@@ -8,16 +8,19 @@ and counted, or end the job.
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
 from roquet.spark.jobs.bodies.column import Bodies
-from roquet.spark.jobs.changes import envelope
+from roquet.spark.jobs.changes import begun, envelope
 from roquet.spark.jobs.changes.table import ChangeTable
 from roquet.spark.jobs.options.state import CDC
 from roquet.spark.jobs.sessions.follow import OBSERVED, Following, follow, summary
 from roquet.spark.jobs.shared.connect import need_context
+from roquet.spark.jobs.shared.queries import sql
 from roquet.spark.jobs.shared.report import Report
+from roquet.spark.jobs.storage import checkpoints
 from roquet.spark.jobs.storage.files import LakeError
 from roquet.spark.option_table import Given
 from roquet.spark.schema import ddl
@@ -34,9 +37,17 @@ _MANY: Final = {
     envelope.BAD: "bad",
     envelope.DELETE: "deletions",
     envelope.MESSAGE: "messages of the database",
+    envelope.OTHER: "changes of other tables",
     envelope.TOMBSTONE: "tombstones",
     envelope.UPSERT: "inserts and updates",
 }
+_SAME_MS: Final = "have changes in several queues of the same millisecond: which is last is open"
+_UNCLEAR: Final = """
+select to_json(k) as name from (
+  select k, storeTimestamp, count(distinct topic, brokerName, queueId) as queues
+  from (select *, struct({keys}) as k from {changes} where kind in ('upsert', 'delete'))
+  group by k, storeTimestamp)
+group by k having max_by(queues, storeTimestamp) > 1"""
 _QUERY: Final = "sql.streaming.queryId"
 
 
@@ -48,6 +59,7 @@ class CdcOptions:
     bodies: Bodies
     columns: str
     keys: tuple[str, ...]
+    tables: tuple[str, ...]
     out: str
     buckets: int
     fail_on_bad: bool
@@ -71,6 +83,7 @@ class CdcOptions:
             bodies=Bodies("json") if kind == "json" else Bodies.parse(kind, schema, None),
             columns=columns,
             keys=given.names("key"),
+            tables=given.names("table"),
             out=out,
             buckets=given.number("buckets") or 16,
             fail_on_bad=given.flag("failOnBadBodies"),
@@ -100,10 +113,13 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
     if wanted.following.dry_run:
         return Report(wanted.plan())
     need_context(spark, "cdc")
+    checkpoints.check(spark, wanted.following.checkpoint, f"{wanted.out}/_cdc.json", again=True)
     register(spark)
     merger = Merger(ChangeTable(spark, wanted.out), wanted, say)
     merger.create()
     rows = wanted.following.read(spark)
+    if not merger.files.exists(wanted.following.checkpoint):
+        begun.check(table(spark, wanted.out), wanted.following.reading, wanted.out)
     counted = rows.selectExpr("*").observe(OBSERVED, *_counts())
     writer = counted.writeStream.foreachBatch(merger.write)
     counts = follow("cdc", spark, writer, wanted.following, say)
@@ -112,7 +128,9 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
     lines = list(summary(counts, f"of them {told}" if told else "no change"))
     if bad:
         lines.append(f"{bad:,} messages were no changes: {wanted.out}/_bad")
-    return Report(tuple(lines), (wanted.out,), 1 if bad else 0)
+    if merger.unclear:
+        lines.append(f"{merger.unclear:,} keys {_SAME_MS}; let the key of a row choose its queue")
+    return Report(tuple(lines), (wanted.out,), 1 if bad or merger.unclear else 0)
 
 
 def table(spark: SparkSession, out: str) -> DataFrame:
@@ -129,6 +147,8 @@ class Merger:
         self._wanted = wanted
         self._say = say
         self.kinds: dict[str, int] = {}
+        self.unclear = 0
+        self.files = target.files
 
     def create(self) -> None:
         """Make the table. Raises UsageError."""
@@ -150,7 +170,9 @@ class Merger:
             kinds = {it.kind: int(it["count"]) for it in changes.groupBy("kind").count().collect()}
             if kinds.get(envelope.BAD):
                 self._keep_bad(part, changes.where(f"kind = '{envelope.BAD}'"))
+            self._one_table(changes)
             touched = self._target.merge(part, changes)
+            self._name_unclear(changes)
         finally:
             changes.unpersist()
         for kind, count in kinds.items():
@@ -159,13 +181,45 @@ class Merger:
             self._say(f"micro-batch {number}: {touched:,} buckets written")
 
     def _parsed(self, rows: DataFrame) -> DataFrame:
-        from pyspark.errors import ParseException  # noqa: PLC0415  (slow to import)
+        from pyspark.errors import AnalysisException  # noqa: PLC0415  (slow to import)
 
-        wanted = self._wanted
         try:
-            return envelope.parsed(rows, wanted.bodies, wanted.columns, wanted.keys)
-        except ParseException as error:
+            return envelope.parsed(rows, *self._envelope)
+        except AnalysisException as error:
             raise UsageError(f"columns: {str(error).strip().splitlines()[0][:300]}") from error
+
+    @property
+    def _envelope(self) -> tuple[Bodies, str, tuple[str, ...], tuple[str, ...]]:
+        it = self._wanted
+        return it.bodies, it.columns, it.keys, it.tables
+
+    def _one_table(self, changes: DataFrame) -> None:
+        """Raise LakeError for changes of another table than those before, unless both are named."""
+        if self._wanted.tables:
+            return
+        rows = changes.where(f"kind in ('{envelope.UPSERT}', '{envelope.DELETE}')")
+        named = rows.where("source is not null").select("source").distinct().limit(NAMED_MAX)
+        new = {str(it.source) for it in named.collect()}
+        path = f"{self._target.root}/_source.json"
+        known = set(json.loads(self.files.read(path))) if self.files.exists(path) else set[str]()
+        if len(known | new) > 1:
+            raise LakeError(
+                f"there are changes of the tables {', '.join(sorted(known | new))}, and a folder"
+                " has one: name it by the option table, and others are passed over; name several,"
+                " by comma, if no two have a row with the same key"
+            )
+        if new - known:
+            self.files.replace(path, json.dumps(sorted(new)))
+
+    def _name_unclear(self, changes: DataFrame) -> None:
+        """Name keys whose last changes are in several queues, stored in the same millisecond."""
+        keys = ", ".join(f"row.`{it.replace('`', '``')}`" for it in self._wanted.keys)
+        text = _UNCLEAR.replace("{keys}", keys)
+        found = sql(changes.sparkSession, text, changes=changes)
+        (row,) = found.selectExpr("count(*) as many", "min(name) as first").collect()
+        if row.many:
+            self.unclear += int(row.many)
+            self._say(f"{row.many:,} keys {_SAME_MS}, such as {row.first[:200]}")
 
     def _keep_bad(self, part: str, bad: DataFrame) -> None:
         first = bad.orderBy("topic", "brokerName", "queueId", "queueOffset").limit(NAMED_MAX)

@@ -14,11 +14,11 @@ from roquet.spark.jobs.storage.files import LakeError
 from roquet.spark.jobs.storage.summary import Part
 from roquet.spark.offsets import QueueKey
 from roquet.spark.options import SourceOptions
-from roquet.spark.reading import planning
+from roquet.spark.reading import marks as reading_marks
 from roquet.spark.reading.marks import Marks, Reach
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from roquet.spark.jobs.lake import Lake
 
@@ -38,20 +38,36 @@ def check(lake: Lake, ends: Mapping[QueueKey, int], reading: Mapping[str, str]) 
     `ends` has the offset after the last that was archived. Queues of brokers that are away, and
     those whose last message is in the lake or the topic no more, are passed over.
     """
-    options = SourceOptions.parse(reading, streaming=True)
-    metadata = Metadata(options.wire)
-    try:
-        view = metadata.view(options.topics, missing_ok=True)
-        here = {queue: end for queue, end in ends.items() if queue in view.bounds}
-        reach = Reach(here, _stored(lake, here) if here else {})
-        anew = planning.judged(reach, view, metadata, options.group, fail_on_data_loss=False)
-    finally:
-        metadata.close()
+    anew = made_anew(Reach(dict(ends), {}), reading, lambda here: _stored(lake, here))
     for queue, why in sorted(anew.items()):
         raise LakeError(
             f"{queue}: {why}. The lake has one message at an offset: archive the new topic to a"
             " lake of its own"
         )
+
+
+def made_anew(
+    known: Reach,
+    reading: Mapping[str, str],
+    stored: Callable[[Mapping[QueueKey, int]], Marks] | None = None,
+) -> Mapping[QueueKey, str]:
+    """Return the queues whose last message that is known is another one now, and why.
+
+    Queues of brokers that are away are passed over. `stored` says when last messages were stored,
+    of queues that are there, if `known` does not.
+    """
+    options = SourceOptions.parse(reading, streaming=True)
+    metadata = Metadata(options.wire)
+    try:
+        view = metadata.view(options.topics, missing_ok=True)
+        here = {queue: end for queue, end in known.offsets.items() if queue in view.bounds}
+        marks = known.marks if stored is None or not here else stored(here)
+        reach = Reach(here, {queue: at for queue, at in marks.items() if queue in here})
+        asked = reading_marks.to_ask(reach, view.bounds)
+        times = metadata.stored_at(asked, view, options.group) if asked else {}
+        return reading_marks.made_anew(reach, view.bounds, view.stored, times)
+    finally:
+        metadata.close()
 
 
 def _stored(lake: Lake, ends: Mapping[QueueKey, int]) -> Marks:

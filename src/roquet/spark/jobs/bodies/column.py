@@ -121,27 +121,43 @@ def found(rows: DataFrame) -> StructType:
 def json_column(wanted: StructType) -> Column:
     """Return the column `body` as JSON; one that is no object, or has another type, is null."""
     from pyspark.sql import functions as f  # noqa: PLC0415  (slow to import)
-    from pyspark.sql.types import StringType, StructField, StructType  # noqa: PLC0415
 
-    text = _text_of_body()
-    marked = StructType([*wanted.fields, StructField(_BAD, StringType())])
-    found = f.from_json(text, marked, {"columnNameOfCorruptRecord": _BAD})
     # Spark takes the first item of a list of objects for one.
-    right = text.rlike(_OBJECT) & found.isNotNull() & found.getField(_BAD).isNull()
-    return f.when(right, found.dropFields(_BAD))
+    return f.when(_text_of_body().rlike(_OBJECT), _whole(wanted))
 
 
 # --- inside --------------------------------------------------------------------------------------
 
 
 def _json(schema: str) -> Column:
-    from pyspark.sql import functions as f  # noqa: PLC0415  (slow to import)
-    from pyspark.sql.types import DataType, StructType  # noqa: PLC0415
+    from pyspark.sql.types import DataType, StructType  # noqa: PLC0415  (slow to import)
 
     wanted = DataType.fromDDL(schema)
     if isinstance(wanted, StructType):
         return json_column(wanted)
-    return f.from_json(_text_of_body(), schema)
+    return _whole(wanted)
+
+
+def _whole(wanted: DataType) -> Column:
+    """Return the column `body` as JSON of a type; null if it is not that, or more than one value.
+
+    Spark reads the first value of a text and passes over what follows it, be it another value: so
+    the body is read within an object whose last field has to be reached.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415  (slow to import)
+    from pyspark.sql.types import IntegerType, StringType, StructField, StructType  # noqa: PLC0415
+
+    marked = StructType(
+        [
+            StructField("value", wanted),
+            StructField("end", IntegerType()),
+            StructField(_BAD, StringType()),
+        ]
+    )
+    text = f.concat(f.lit('{"value":'), _text_of_body(), f.lit(',"end":0}'))
+    found = f.from_json(text, marked, {"columnNameOfCorruptRecord": _BAD})
+    right = (found.getField("end") == 0) & found.getField(_BAD).isNull()
+    return f.when(right, found.getField("value"))
 
 
 def _text_of_body() -> Column:

@@ -88,6 +88,7 @@ class ChangeTable:
         last, about = self.last(), self._read_about()
         if last.part == part:
             return 0
+        part = self._unused(part, last)
         keys, count = about["keys"], int(about["buckets"])
         hashed = ", ".join(_key(it) for it in keys)
         new = changes.where(f"kind in ('{UPSERT}', '{DELETE}')").selectExpr(
@@ -132,6 +133,13 @@ class ChangeTable:
             return Version(int(names[-1].removesuffix(".json")), str(found["part"]), buckets)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise LakeError(f"{path} is damaged: {error}") from error
+
+    def _unused(self, part: str, last: Version) -> str:
+        """Return the name of a folder that no version has, as a rule that of the micro-batch.
+
+        An older copy of the checkpoint makes micro-batches again whose folders count still.
+        """
+        return f"r{last.number + 1}-{part}" if part in last.buckets.values() else part
 
     def _names(self) -> list[str]:
         return [it for it in self.files.names(f"{self.root}/_versions") if it.endswith(".json")]

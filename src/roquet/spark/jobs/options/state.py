@@ -72,6 +72,12 @@ SESSIONIZE: Final[Table] = (
 CDC: Final[Table] = (
     *_SOURCE,
     text("key", "needed", "columns of the table's key by comma; none of them may be null"),
+    text(
+        "table",
+        "the first",
+        "whose changes are kept, by comma, as `shop.orders` or `shop.public.orders` in `source`;"
+        " without it those of another table than the first end the job",
+    ),
     Option(
         name="body",
         default="json",

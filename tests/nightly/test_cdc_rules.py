@@ -1,0 +1,209 @@
+"""The job `cdc` against bodies that lie, checkpoints that do not belong, queues that mix keys."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import shutil
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from roquet.base.errors import UsageError
+from roquet.client import Message
+from roquet.spark.jobs import cdc
+from roquet.spark.jobs.bodies.column import Bodies
+from roquet.spark.jobs.changes import envelope
+from roquet.spark.jobs.shared.queries import sql
+from roquet.spark.jobs.storage.files import LakeError
+from roquet.spark.schema import ddl
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from roquet.spark.jobs.shared.report import Report
+    from spark_harness import Running
+
+pytest_plugins = ["spark_harness"]
+pytestmark = pytest.mark.spark
+COLUMNS = "id bigint, name string, at timestamp"
+GONE = "__debezium_unavailable_value"
+
+
+class World:
+    """A topic of changes and the folder of their table."""
+
+    def __init__(self, spark: SparkSession, running: Running, folder: Path, topic: str) -> None:
+        self.spark, self.running, self.topic = spark, running, topic
+        self.out = folder / "table"
+        self.said: list[str] = []
+        running.create_topic(topic, 2)
+
+    def send(self, queue: int, *bodies: bytes) -> None:
+        self.running.send(self.topic, [Message(self.topic, it) for it in bodies], queue)
+
+    def run(self, **options: str) -> Report:
+        given = {"nameServers": self.running.name_servers, "subscribe": self.topic, "key": "id"}
+        given |= {"columns": COLUMNS, "buckets": "4", "out": str(self.out), **options}
+        self.said.clear()
+        return cdc.run(self.spark, given, self.said.append)
+
+    def names(self) -> dict[int, str]:
+        rows = cdc.table(self.spark, str(self.out)).select("id", "name").collect()
+        found = {row.id: row.name for row in rows}
+        assert len(found) == len(rows)
+        return found
+
+
+def change(op: str, key: int, name: str = "a", *, table: str = "orders") -> bytes:
+    row = {"id": key, "name": name}
+    side = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
+    return json.dumps({**side, "op": op, "source": {"db": "shop", "table": table}}).encode()
+
+
+def messages(spark: SparkSession, *bodies: bytes) -> DataFrame:
+    """Return bodies as rows of the source, without a broker."""
+    names = spark.createDataFrame([], ddl()).columns
+    rows: list[Any] = []
+    for offset, body in enumerate(bodies):
+        row: dict[str, Any] = {**dict.fromkeys(names), "topic": "T", "brokerName": "a"}
+        row |= {"queueId": 0, "queueOffset": offset, "body": bytearray(body)}
+        row["storeTimestamp"] = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+        rows.append(tuple(row[name] for name in names))
+    return spark.createDataFrame(rows, ddl())
+
+
+def test_bodies_that_are_no_change_are_bad_and_never_half_believed(spark: SparkSession) -> None:
+    good = b'{"op":"c","after":{"id":1,"name":"a"}}'
+    bodies = {
+        good + b" x": "no JSON: Extra data",
+        good + good: "no JSON: Extra data",
+        good + b"}": "no JSON: Extra data",
+        b'{"op":"c","after":{"id":1,"payload":null}': "no JSON",
+        b'{ rubbish "payload":null}': "no JSON",
+        b'{"op":"u","after":{"id":1,"name":"%s"}}' % GONE.encode(): "after.name is left out by",
+        b'{"op":"c","after":{"id":1,"at":1700000000000}}': "after.at is not within the years",
+    }
+    right = {
+        good: "upsert",
+        b'{"op":"c","after":{"id":1},"payload":null}': "upsert",
+        b'{"payload":\nnull, "schema": {}}': "tombstone",
+        b'{"op":"c","after":{"id":1,"at":1700000000}}': "upsert",
+        b'{"op":"c","after":{"id":1,"name":NaN}, "source": 7}': "upsert",
+    }
+    rows = messages(spark, *bodies, *right)
+    shown = envelope.parsed(rows, Bodies("json"), COLUMNS, ["id"]).drop("row")
+    found = shown.orderBy("queueOffset").collect()
+    assert [it.kind for it in found] == [*["bad"] * len(bodies), *right.values()]
+    for row, why in zip(found, bodies.values(), strict=False):
+        assert row.error.startswith(why), (bytes(row.body), row.error)
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ("id bigint, ID string", "'ID' is one that is there twice"),
+        ("id bigint, _Topic string", "'_Topic' is one that every table has"),
+        ("id bigint, `` string", "whose name is empty"),
+        ("id map<string, string>", "key: id is map<string,string>, which cannot be one"),
+        ("id variant", "key: id is variant"),
+        ("id varchar(3)", "columns: "),
+    ],
+)
+def test_columns_that_no_table_can_have_are_refused(
+    spark: SparkSession, tmp_path: Path, columns: str, why: str
+) -> None:
+    given = {"nameServers": "127.0.0.1:1", "subscribe": "T", "key": "id", "columns": columns}
+    with pytest.raises(UsageError, match=why.replace("(", r"\(")):
+        cdc.run(spark, {**given, "out": str(tmp_path / "table")}, print)
+    assert not (tmp_path / "table").exists()
+
+
+def test_an_older_checkpoint_makes_changes_again_and_loses_no_row(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    world = World(spark, running, tmp_path, "OlderCheckpoint")
+    world.send(0, *[change("c", key) for key in range(3)])
+    world.run()
+    kept, checkpoint = tmp_path / "kept", world.out / "_checkpoint"
+    shutil.copytree(checkpoint, kept)
+    for key in range(3, 6):
+        world.send(0, change("c", key))
+        world.run()
+    shutil.rmtree(checkpoint)
+    shutil.copytree(kept, checkpoint)
+    world.send(0, change("u", 0, "later"))
+    world.run(maxOffsetsPerTrigger="1")
+    assert world.names() == {0: "later", **dict.fromkeys(range(1, 6), "a")}
+
+
+def test_a_checkpoint_without_its_table_is_refused(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    world = World(spark, running, tmp_path, "CheckpointAlone")
+    world.send(0, change("c", 1))
+    world.run(checkpoint=str(tmp_path / "elsewhere"))
+    shutil.rmtree(world.out)
+    with pytest.raises(UsageError, match="elsewhere has been read from already"):
+        world.run(checkpoint=str(tmp_path / "elsewhere"))
+
+
+def test_a_topic_made_anew_is_named_also_without_a_checkpoint(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    world = World(spark, running, tmp_path, "MadeAnew")
+    world.send(0, *[change("u", 1, f"old{n}") for n in range(4)])
+    world.run()
+    shutil.rmtree(world.out / "_checkpoint")
+    # All once more: the topic is the same.
+    world.run()
+    running.delete_topic(world.topic)
+    running.create_topic(world.topic, 2)
+    time.sleep(0.01)
+    world.send(0, *[change("u", 1, "new")] * 2)
+    shutil.rmtree(world.out / "_checkpoint")
+    with pytest.raises(LakeError, match="keep them in a folder of their own"):
+        world.run()
+    assert world.names() == {1: "old3"}
+
+
+def test_changes_of_two_tables_are_kept_apart_or_end_the_job(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    world = World(spark, running, tmp_path, "TwoTables")
+    world.send(0, change("c", 1))
+    world.run()
+    world.send(0, change("c", 1, "b", table="customers"), change("c", 2))
+    with pytest.raises(PySparkException, match=r"tables shop\.customers, shop\.orders"):
+        world.run()
+    assert world.names() == {1: "a"}
+    report = world.run(table="shop.orders")
+    assert "1 changes of other tables" in report.lines[0]
+    assert (report.exit_code, world.names()) == (0, {1: "a", 2: "a"})
+
+
+def test_a_key_in_two_queues_in_one_millisecond_is_named(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    world = World(spark, running, tmp_path, "SameMillisecond")
+    # Many pairs: some of them are stored in the same millisecond, and all are in one micro-batch.
+    for queue in range(2):
+        world.send(queue, *[change("u", key, f"q{queue}") for key in range(50)])
+    report = world.run()
+    rows = spark.read.format("roquet").options(
+        nameServers=running.name_servers, subscribe=world.topic
+    )
+    stored = rows.load().selectExpr("queueId", "queueOffset", "storeTimestamp as at")
+    (same,) = sql(
+        spark,
+        "select count(*) as n from {s} a join {s} b on a.queueOffset = b.queueOffset"
+        " and a.queueId = 0 and b.queueId = 1 and a.at = b.at",
+        s=stored,
+    ).collect()
+    said = [it for it in report.lines if "of the same millisecond" in it]
+    assert bool(said) == bool(same.n)
+    assert report.exit_code == (1 if same.n else 0)

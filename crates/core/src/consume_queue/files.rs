@@ -155,6 +155,11 @@ impl QueueStore for FileQueues {
         }
     }
 
+    fn takes_in_memory(&self, topic: &str, queue_id: i32, offset: u64) -> bool {
+        let queue = self.queue(topic, queue_id);
+        queue.map_or(offset == 0, |queue| queue.takes_in_memory(offset))
+    }
+
     fn repair_from(&self) -> Option<u64> {
         self.repair_from
     }

@@ -109,6 +109,14 @@ impl Queue {
             .get(self.owner, base, || self.shared.disk.open(&self.path(base)))
     }
 
+    /// Whether [`Self::put`] at this offset does nothing but keep the unit in memory.
+    pub(super) fn takes_in_memory(&self, offset: u64) -> bool {
+        let state = self.lock();
+        let has_room = state.max - state.written < BLOCK_UNITS;
+        let fits = self.shared.buffered.load(Ordering::Relaxed) <= BUFFER_MAX;
+        !state.gone && offset == state.max && has_room && fits
+    }
+
     /// Puts one unit; on an error nothing has happened and the same call may be made again.
     pub(super) fn put(&self, offset: u64, unit: Unit) -> io::Result<(Put, bool)> {
         let mut state = self.lock();

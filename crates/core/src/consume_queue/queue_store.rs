@@ -35,6 +35,13 @@ pub trait QueueStore: Send + Sync {
     /// succeed.
     fn put(&self, topic: &str, queue_id: i32, offset: u64, unit: Unit) -> io::Result<UnitPut>;
 
+    /// Whether [`QueueStore::put`] at this offset would only extend a queue in memory: no file is
+    /// read, written, made or removed.
+    fn takes_in_memory(&self, topic: &str, queue_id: i32, offset: u64) -> bool {
+        let _ = (topic, queue_id, offset);
+        false
+    }
+
     /// Appends up to `units_max` units from queue offset `from` on to `out`; nothing for an offset
     /// outside of the queue, and less where units are missing.
     fn range(

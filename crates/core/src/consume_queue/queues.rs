@@ -95,6 +95,11 @@ impl ConsumeQueues {
         }
     }
 
+    /// See [`QueueStore::takes_in_memory`].
+    pub(crate) fn takes_in_memory(&self, topic: &str, queue_id: i32, offset: u64) -> bool {
+        of_form!(self, form => form.takes_in_memory(topic, queue_id, offset))
+    }
+
     /// Counts a record that its queue does not take.
     pub(crate) fn refuse(&self, topic: &str, queue_id: i32, offset: u64, at: u64, why: &str) {
         self.conflicts.count(1, || {

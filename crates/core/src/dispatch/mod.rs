@@ -5,8 +5,10 @@
 //! * A sink is offered the records of the log in order, each at least once, and again only after a
 //!   start or where it refused it. It has a position of its own.
 //! * While the store runs all sinks move together: one that cannot take a record holds the others up
-//!   behind it, so that positions differ by one record at most. One that is behind when the store
+//!   behind it. Only sinks that take records in memory may be ahead of the others, by [`AHEAD_BYTES`],
+//!   where a reader waited for them ([`Dispatcher::step_ahead`]). One that is behind when the store
 //!   opens catches up before anything else happens.
+//! * News of a queue are told in the order in which it grew.
 //! * The slowest decides: what readers are told is dispatched, and what the checkpoint promises,
 //!   is what every sink has, and has durably.
 
@@ -24,10 +26,13 @@ use crate::store::error::{ErrorKind, StoreError};
 use crate::store::events::{News, Watcher};
 use crate::store::health::hold;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Bytes of one step: readers hear of its records together.
 const STEP_BYTES: usize = 1 << 20;
+
+/// Bytes of the log that a reader may dispatch himself: what comes in about a millisecond.
+const AHEAD_BYTES: u64 = 64 << 10;
 
 /// Sinks, and where each goes on.
 pub(crate) type Followers = Vec<(Arc<dyn DispatchSink>, Progress)>;
@@ -39,6 +44,8 @@ pub struct Dispatcher {
     /// Whether only durable records are shown to readers (spec: store §10, confirmOffset).
     durable_only: bool,
     stepping: Mutex<NextOffsets>,
+    /// Held while watchers hear of a step, from before the next one can begin.
+    telling: Mutex<()>,
     position: AtomicU64,
     /// How far each sink is.
     reached: Mutex<Vec<Progress>>,
@@ -54,6 +61,7 @@ impl Dispatcher {
             sinks,
             durable_only,
             stepping: Mutex::default(),
+            telling: Mutex::default(),
             position: AtomicU64::new(Progress::slowest(&reached).position),
             reached: Mutex::new(reached),
             watchers: RwLock::default(),
@@ -131,20 +139,86 @@ impl Dispatcher {
         }
         let mut reached = self.reached();
         let result = self.follow(start, &mut reached, &mut fresh);
-        let end = Progress::slowest(&reached).position;
-        {
-            let mut held = hold(&self.reached);
-            *held = reached;
-            self.position.store(end, Ordering::Release);
-        }
-        let news: Vec<News> = fresh.drain();
-        drop(fresh);
-        if !news.is_empty() {
-            for watcher in self.watchers() {
-                watcher.dispatched(&news);
-            }
-        }
+        let end = self.reach(reached);
+        self.tell(fresh);
         result.map(|()| end > start)
+    }
+
+    /// Offers records that are not dispatched yet to the sinks that take them in memory, on the thread
+    /// of a reader that waits for them; true when any took one. Nothing waits here, and nothing fails:
+    /// a record that cannot be taken so is left to the next step, and so is everything behind it.
+    pub fn step_ahead(&self) -> bool {
+        let Ok(mut fresh) = self.stepping.try_lock() else {
+            return false;
+        };
+        let limit = self.limit();
+        if limit.saturating_sub(self.position()) > AHEAD_BYTES {
+            return false;
+        }
+        let mut reached = self.reached();
+        let mut taken = false;
+        for (sink, progress) in self.sinks.iter().zip(&mut reached) {
+            taken |= self.hurry(sink.as_ref(), progress, limit, &mut fresh);
+        }
+        if taken {
+            self.reach(reached);
+            self.tell(fresh);
+        }
+        taken
+    }
+
+    /// Offers one sink what it takes in memory, in the file where it is; true when it took any.
+    fn hurry(
+        &self,
+        sink: &dyn DispatchSink,
+        progress: &mut Progress,
+        limit: u64,
+        fresh: &mut NextOffsets,
+    ) -> bool {
+        let start = progress.position.max(self.log.min());
+        if start >= limit {
+            return false;
+        }
+        let Some(lease) = self.log.rest(start, limit) else {
+            return false;
+        };
+        let mut at = 0;
+        while let Parsed::Record { view, size } = record::parse(&lease, at, false) {
+            let topic = String::from_utf8_lossy(view.topic);
+            let entry = Entry {
+                topic: &topic,
+                record: &view,
+                found: Found::of(&view),
+            };
+            if !sink.takes_in_memory(&entry) || sink.take(&entry, fresh).is_err() {
+                break;
+            }
+            *progress = behind(start + at as u64, &view, size);
+            at += size as usize;
+        }
+        at > 0
+    }
+
+    /// Notes how far the sinks are; returns where the slowest is.
+    fn reach(&self, reached: Vec<Progress>) -> u64 {
+        let end = Progress::slowest(&reached).position;
+        let mut held = hold(&self.reached);
+        *held = reached;
+        self.position.store(end, Ordering::Release);
+        end
+    }
+
+    /// Ends a step: tells everybody which queues have grown.
+    fn tell(&self, mut fresh: MutexGuard<'_, NextOffsets>) {
+        let news: Vec<News> = fresh.drain();
+        if news.is_empty() {
+            return;
+        }
+        let _turn = hold(&self.telling);
+        drop(fresh);
+        for watcher in self.watchers() {
+            watcher.dispatched(&news);
+        }
     }
 
     /// Runs something while no record is being dispatched.
@@ -168,13 +242,7 @@ impl Dispatcher {
             let here = start + at as u64;
             match record::parse(&lease, at, false) {
                 Parsed::Record { view, size } => {
-                    let next = Progress {
-                        position: here + u64::from(size),
-                        last: LastRecord {
-                            start: here,
-                            time: view.store_timestamp,
-                        },
-                    };
+                    let next = behind(here, &view, size);
                     self.offer(&view, next, reached, fresh)?;
                     at += size as usize;
                 }
@@ -214,6 +282,17 @@ impl Dispatcher {
             }
         }
         Ok(())
+    }
+}
+
+/// How far a sink is that has taken the record at `start`.
+fn behind(start: u64, record: &RecordView<'_>, size: u32) -> Progress {
+    Progress {
+        position: start + u64::from(size),
+        last: LastRecord {
+            start,
+            time: record.store_timestamp,
+        },
     }
 }
 

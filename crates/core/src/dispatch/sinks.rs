@@ -44,14 +44,21 @@ pub struct Entry<'a> {
     pub found: Found<'a>,
 }
 
-/// Follows the log. One thread calls `take`, in the order of the log; the others may be called at
-/// the same time.
+/// Follows the log. One thread at a time calls `take`, in the order of the log; the others may be
+/// called at the same time.
 pub trait DispatchSink: Send + Sync {
     /// Takes one record; `fresh` hears where queues go on that grew by it.
     ///
     /// After an error it is offered again, also to a sink of an earlier place in the list if the
     /// store was opened anew in between: a record that is there already must change nothing.
     fn take(&self, entry: &Entry<'_>, fresh: &mut NextOffsets) -> Result<(), StoreError>;
+
+    /// Whether `take` of this record reads, writes and makes no file; then it may be called by whoever
+    /// waits for the record, on any thread, but never by two at a time. The dispatching thread meets
+    /// everything else.
+    fn takes_in_memory(&self, _entry: &Entry<'_>) -> bool {
+        false
+    }
 
     /// Makes durable what was taken, `taken`, and returns how far that is so: what it was given
     /// here, or earlier when it is behind.
@@ -100,6 +107,13 @@ impl DispatchSink for Units {
             fresh.set(topic, record.queue_id, next);
         }
         Ok(())
+    }
+
+    fn takes_in_memory(&self, entry: &Entry<'_>) -> bool {
+        let Entry { topic, record, .. } = *entry;
+        !Derived::is_queued(record)
+            || u64::try_from(record.queue_offset)
+                .is_ok_and(|offset| (self.0.queues).takes_in_memory(topic, record.queue_id, offset))
     }
 
     fn sync(&self, taken: Progress) -> Result<Progress, StoreError> {

@@ -379,6 +379,12 @@ impl Store {
         self.dispatcher.step()
     }
 
+    /// Brings what was appended just now into its queues, as far as that takes no wait; true when any
+    /// of it is readable now that was not. For a reader that has found nothing.
+    pub fn dispatch_ahead(&self) -> bool {
+        self.dispatcher.step_ahead()
+    }
+
     /// Makes queues and index durable, then says so in the checkpoint, and notes the queues' ends.
     pub fn checkpoint(&self) -> Result<(), StoreError> {
         let ends = Ends::of(&self.derived.queues, self.dispatcher.position());

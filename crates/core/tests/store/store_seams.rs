@@ -314,3 +314,58 @@ fn a_sink_that_refuses_a_record_holds_all_up_until_it_takes_it() {
     check(&store, 6);
     store.close().unwrap();
 }
+
+#[test]
+fn a_reader_dispatches_what_the_queues_take_in_memory_and_leaves_the_rest() {
+    let folder = Folder::new("sink-ahead");
+    let sink = MemorySink::default();
+    let store = open_with_sink(&folder, &sink);
+    assert!(store.start_stepped().unwrap());
+    assert!(!store.dispatch_ahead(), "there is nothing");
+    for number in 0..6 {
+        send(&store, number);
+    }
+    let before = store.dispatched();
+    assert!(store.dispatch_ahead());
+    let queues = store.queues().list();
+    assert_eq!(queues.iter().map(|(.., max)| max).sum::<u64>(), 6);
+    assert!(!store.dispatch_ahead(), "the queues have everything");
+    // A sink that may write a file is left to the thread, and decides how far all are.
+    assert_eq!((store.dispatched(), sink.records().len()), (before, 0));
+    let (news, _) = store.events().take();
+    assert!(!news.is_empty(), "readers hear of it");
+    while store.dispatch().unwrap() {}
+    assert_eq!(places(&sink), starts(&store));
+    assert!(store.events().take().0.is_empty(), "once");
+    assert_eq!(store.queues().conflicts(), 0);
+    store.close().unwrap();
+    let again = open_with_sink(&folder, &sink);
+    check(&again, 6);
+    again.close().unwrap();
+}
+
+#[test]
+fn a_reader_dispatches_nothing_that_needs_a_file_or_is_far_behind() {
+    let folder = Folder::new("sink-ahead-bounds");
+    let sink = MemorySink::default();
+    let store = open_with_sink(&folder, &sink);
+    assert!(store.start_stepped().unwrap());
+    let small = message("Small", 0, b"x", b"");
+    let mut taken = 0;
+    for _ in 0..300 {
+        store.try_send(&small).unwrap();
+        taken += u64::from(store.dispatch_ahead());
+    }
+    // A page of units is written by the thread.
+    assert_eq!((taken, store.queues().max("Small", 0)), (204, 204));
+    while store.dispatch().unwrap() {}
+    assert_eq!(store.queues().max("Small", 0), 300);
+    let large = vec![b'x'; 3000];
+    for _ in 0..24 {
+        store.try_send(&message("Large", 0, &large, b"")).unwrap();
+    }
+    assert!(!store.dispatch_ahead(), "the thread has much to do");
+    while store.dispatch().unwrap() {}
+    assert_eq!(store.queues().max("Large", 0), 24);
+    store.close().unwrap();
+}

@@ -127,6 +127,10 @@ pub(in crate::ingest) fn give(
         return None;
     }
     let mut found = find(store, wish)?;
+    // What was sent just now is in the log, and may not be in its queue.
+    if found.gots.is_empty() && store.dispatch_ahead() {
+        found = find(store, wish)?;
+    }
     if wish.waits && found.gots.is_empty() && found.passed.is_empty() {
         if let Some(first) = wish.places.first() {
             let of = (wish.group, wish.topic, first.queue_id);

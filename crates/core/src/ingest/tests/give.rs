@@ -26,6 +26,13 @@ struct Made {
 
 impl Made {
     fn new(name: &str) -> Self {
+        let made = Self::stepped(name);
+        made.store.start().unwrap();
+        made
+    }
+
+    /// One whose store has no threads: nobody dispatches.
+    fn stepped(name: &str) -> Self {
         let name = format!("roquet-give-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         let text = folder.to_str().unwrap().to_owned();
@@ -34,7 +41,6 @@ impl Made {
             ("mappedFileSizeCommitLog".to_owned(), Value::Int(131_072)),
         ]);
         let store = Store::open(StoreConfig::read(&settings).unwrap(), Env::system()).unwrap();
-        store.start().unwrap();
         let state = State {
             body_max: 4096,
             store_host: HOST.to_vec(),
@@ -59,6 +65,11 @@ impl Made {
     }
 
     fn send(&self, topic: &str, queue_id: i32, count: usize) {
+        self.send_undispatched(topic, queue_id, count);
+        self.dispatched();
+    }
+
+    fn send_undispatched(&self, topic: &str, queue_id: i32, count: usize) {
         let record = NewRecord {
             topic: topic.as_bytes(),
             queue_id,
@@ -77,7 +88,6 @@ impl Made {
             prepared.push(topic, &record, 4096, false).unwrap();
             assert_eq!(self.store.put(&mut prepared).status, PutStatus::Ok);
         }
-        self.dispatched();
     }
 
     fn dispatched(&self) {
@@ -87,9 +97,13 @@ impl Made {
     }
 
     fn give(&mut self, wish: &Wish<'_>) -> Option<Given> {
-        let given = give(&self.state, &self.store, wish, &mut self.ledger, None);
+        let given = self.give_now(wish);
         self.dispatched();
         given
+    }
+
+    fn give_now(&mut self, wish: &Wish<'_>) -> Option<Given> {
+        give(&self.state, &self.store, wish, &mut self.ledger, None)
     }
 
     /// Records that wait for their time.
@@ -144,6 +158,19 @@ fn field(given: &Given, name: &str) -> String {
     let frame = frame::cut(&given.reply, 1 << 20).unwrap().unwrap();
     let header = frame.decode_header().unwrap();
     header.get(name).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_message_that_is_in_no_queue_yet_is_given() {
+    let mut made = Made::stepped("undispatched");
+    assert!(made.store.start_stepped().unwrap());
+    assert!(made.give_now(&wish(&[place(0, 0)])).is_none());
+    made.send_undispatched("T", 0, 2);
+    let given = made.give_now(&wish(&[place(0, 0)])).unwrap();
+    let [batch] = &given.batches[..] else {
+        panic!("one queue has messages: {given:?}");
+    };
+    assert_eq!((batch.start, batch.next, given.rest), (0, 2, 0));
 }
 
 #[test]

@@ -130,6 +130,7 @@ def test_a_group_without_a_retry_topic_or_an_offset_in_it_has_no_place_there() -
     world.pop(queue_id=0)
     assert world.wishes[-1].places == [(False, 0, 3), (True, 0, -1)]
     del world.topics[RETRY]
+    world.core.forget()
     world.committed["T", 0] = 3
     world.pop(queue_id=0)
     assert world.wishes[-1].places == [(False, 0, 3)]

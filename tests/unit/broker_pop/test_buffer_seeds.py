@@ -39,19 +39,12 @@ class Offsets:
     def __init__(self) -> None:
         self.now = dict.fromkeys(range(QUEUES), 0)
 
-    def committed(self, group: str, topic: str, queue_id: int) -> int | None:
-        assert (group, topic) == (GROUP, TOPIC)
-        return self.now.get(queue_id)
-
-    def pending_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+    def advance(
+        self, group: str, topic: str, queue_id: int, offset: int, *, begin: int | None = None
+    ) -> None:
         assert (group, topic, queue_id in self.now) == (GROUP, TOPIC, True)
-        return None
-
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        assert (group, topic) == (GROUP, TOPIC)
-        assert offset > self.now[queue_id], "the committed offset goes forward"
-        self.now[queue_id] = offset
-        return True
+        if begin is None or self.now[queue_id] >= begin:
+            self.now[queue_id] = max(self.now[queue_id], offset)
 
 
 class Records:

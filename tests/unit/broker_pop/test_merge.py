@@ -248,7 +248,9 @@ def test_queue_that_begins_elsewhere_is_moved_no_more_by_what_waits() -> None:
     world = World()
     old = world.pop(0)
     assert world.add(old)
+    assert not world.buffer.may_repeat
     world.buffer.forget_offsets(KEY)
+    assert world.buffer.may_repeat, "the queue may begin where it began before"
     assert world.buffer.position(KEY) is None
     again = world.pop(0, at_ms=NOW + 1)
     assert world.add(again)
@@ -256,6 +258,7 @@ def test_queue_that_begins_elsewhere_is_moved_no_more_by_what_waits() -> None:
     assert world.commits == []
     assert world.ack(again, 0, 1)
     assert world.commits == [(KEY, 2)]
+    assert not world.buffer.may_repeat, "all that could be met again has left"
 
 
 def test_checkpoints_of_one_queue_are_taken_alone() -> None:

@@ -255,6 +255,28 @@ def test_a_reset_is_answered_until_a_pull_takes_it(tmp_path: Path) -> None:
     assert table.query("g", "orders", 0) == 7
 
 
+def test_an_offset_advances_from_where_it_is_known_to_be_and_never_falls(tmp_path: Path) -> None:
+    table = offsets(tmp_path)
+    table.advance("g", "orders", 0, 5)
+    assert table.committed("g", "orders", 0) is None, "nobody has begun there"
+    table.commit("g", "orders", 0, 100)
+    table.advance("g", "orders", 1, 5)
+    assert table.queues("g", "orders") == {0: 100}
+    for offset, begin, wanted in ((99, None, 100), (101, 101, 100), (101, 100, 101), (103, 7, 103)):
+        table.advance("g", "orders", 0, offset, begin=begin)
+        assert table.committed("g", "orders", 0) == wanted
+    asyncio.run(table.persist())
+    again = offsets(tmp_path)
+    again.load()
+    assert again.committed("g", "orders", 0) == 103, "it was saved"
+    table.reset("g", "orders", 0, 7)
+    table.advance("g", "orders", 0, 200)
+    assert table.committed("g", "orders", 0) == 7, "a reset waits for its pull"
+    table.take_reset("g", "orders", 0)
+    table.advance("g", "orders", 0, 200)
+    assert table.committed("g", "orders", 0) == 200
+
+
 def test_topics_and_groups_take_their_offsets_along(tmp_path: Path) -> None:
     table = offsets(tmp_path)
     for topic in ("a", "b"):

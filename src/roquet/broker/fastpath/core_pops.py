@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from roquet.broker.api.pop import PopRequest
 from roquet.broker.api.refusal import Refusal
 from roquet.broker.pop.receive.reads import Draw
+from roquet.model import frozen
 from roquet.model.subscription import ExpressionType
 from roquet.protocol.pop.records import PopCheckpoint
 from roquet.remoting.connections.popped import PopHere, Wish
@@ -47,12 +48,33 @@ _BY_TAG = frozenset({None, "", ExpressionType.TAG})
 """Kinds of expressions that are plain."""
 
 
+ROUTES_MAX = 4096
+"""Ways through the queues that are remembered, of all plans: one a number that a pop may draw."""
+
+checkpoint_of = frozen.maker(PopCheckpoint)
+
+
+class _Route(NamedTuple):
+    """Where a pop with a certain number reads, in this order."""
+
+    names: tuple[str, str, str]
+    """(group, topic, retry topic or nothing)."""
+    queues: Sequence[int]
+    keys: Sequence[Key]
+    """The same with their names."""
+    retry_queues: Sequence[int]
+    retry_keys: Sequence[Key]
+    retry_first: bool
+
+
 class _Plan(NamedTuple):
     """What the checks said of a pop, as long as nothing has changed that they ask for."""
 
     topic: TopicConfig
     codes: Sequence[int] | None
     urgent_percent: int
+    routes: dict[int, _Route]
+    """By the number that is drawn."""
 
 
 class CorePops:
@@ -86,6 +108,8 @@ class CorePops:
         self._clock = clock
         self._wake = wake
         self._plans: dict[tuple[str, str, int, str, int, int], _Plan] = {}
+        self._routes = 0
+        """Of all plans."""
         self.held: HeldPops | None = None
         """Where pops wait for which nothing is there; None: the service has them wait."""
 
@@ -164,40 +188,58 @@ class CorePops:
         plan, group = self._plan(pop, now_ms), pop.group
         if plan is None or self._offsets.has_reset(group):
             return None
-        topic = plan.topic
-        draw = Draw(self.rules, self._draws.look(), urgent_percent=plan.urgent_percent)
-        retry = self._topics.get(draw.retry_topic(topic.name, group))
-        main = [(topic.name, pop.queue_id)] if pop.queue_id >= 0 else draw.turned(topic)
-        own = self._places(topic.name, group, main)
-        if any(offset == _UNKNOWN for _, offset in own):
+        number = self._draws.look()
+        route = plan.routes.get(number) or self._route(plan, pop, number)
+        names, queues, keys, retry_queues, retry_keys, retry_first = route
+        places = self._places(names[1], group, queues, keys)
+        if any(offset < 0 for _, _, offset in places):
             return None
-        again: list[tuple[bool, int, int]] = []
-        if retry is not None:
-            turned = self._places(retry.name, group, draw.turned(retry))
-            again = [(True, queue_id, offset) for queue_id, offset in turned]
-        keys = [(name, group, queue_id) for name, queue_id in main]
-        places = [(False, *place) for place in own]
-        if self._is_busy(keys) or (retry is not None and self._is_read(retry.name, group, again)):
+        if retry_queues:
+            again = self._places(names[2], group, retry_queues, retry_keys, of_retry=True)
+            places = [*again, *places] if retry_first else [*places, *again]
+        if len(self._locks) and self._is_busy(keys, retry_keys):
             return None
         merges = self._buffer.admits(keys, now_ms + pop.invisible_ms, now_ms)
-        if merges is None or self._is_known(keys, own, now_ms):
+        if merges is None or (self._buffer.may_repeat and self._is_known(places, names, now_ms)):
             return None
         return Wish(
-            opaque=pop.opaque,
-            names=(group, topic.name, "" if retry is None else retry.name),
-            places=[*again, *places] if draw.retry_first else [*places, *again],
-            messages=pop.messages,
-            tag_codes=plan.codes,
-            times=(now_ms, pop.invisible_ms, pop.since_ms or now_ms),
-            revive_queue=self._revive_log.look_queue(),
-            retry_first=draw.retry_first,
-            merges=merges,
-            waits=may_wait,
+            pop.opaque,
+            names,
+            places,
+            pop.messages,
+            plan.codes,
+            (now_ms, pop.invisible_ms, pop.since_ms or now_ms),
+            self._revive_log.look_queue(),
+            retry_first,
+            merges,
+            may_wait,
         )
+
+    def _route(self, plan: _Plan, pop: PopHere, number: int) -> _Route:
+        """Return where a pop with this number reads, and remember it."""
+        topic, group = plan.topic, pop.group
+        draw = Draw(self.rules, number, urgent_percent=plan.urgent_percent)
+        retry = self._topics.get(draw.retry_topic(topic.name, group))
+        queues = [pop.queue_id] if pop.queue_id >= 0 else [it for _, it in draw.turned(topic)]
+        turned = draw.turned(retry)
+        found = _Route(
+            (group, topic.name, "" if retry is None else retry.name),
+            queues,
+            [(topic.name, group, it) for it in queues],
+            [it for _, it in turned],
+            [(name, group, it) for name, it in turned],
+            draw.retry_first,
+        )
+        if self._routes >= ROUTES_MAX:
+            self.forget()
+        plan.routes[number] = found
+        self._routes += 1
+        return found
 
     def forget(self) -> None:
         """Ask every check again: a topic, a group, the broker's state or a setting has changed."""
         self._plans.clear()
+        self._routes = 0
 
     def _plan(self, pop: PopHere, now_ms: int) -> _Plan | None:
         """Return what the checks say; None: they refuse the pop, or it has a filter."""
@@ -217,46 +259,54 @@ class CorePops:
             return None
         if wanted.filter_by is not None:
             return None
-        plan = _Plan(topic, wanted.codes, self._checks.urgent_percent(topic, request))
+        plan = _Plan(topic, wanted.codes, self._checks.urgent_percent(topic, request), {})
         if len(self._plans) >= PLANS_MAX:
-            self._plans.clear()
+            self.forget()
         if len(pop.expression) <= EXPRESSION_MAX:
             self._plans[key] = plan
         return plan
 
     def _places(
-        self, topic: str, group: str, queues: Sequence[tuple[str, int]]
-    ) -> list[tuple[int, int]]:
-        """Return queues of a topic, each with where the group goes on in it."""
-        known = self._offsets.queues(group, topic)
-        found = [(queue_id, max(_UNKNOWN, known.get(queue_id, _UNKNOWN))) for _, queue_id in queues]
+        self,
+        topic: str,
+        group: str,
+        queues: Sequence[int],
+        keys: Sequence[Key],
+        *,
+        of_retry: bool = False,
+    ) -> list[tuple[bool, int, int]]:
+        """Return queues of a topic, each with where the group goes on in it; below 0: unknown."""
+        known = self._offsets.queues(group, topic).get
         if not self._buffer.has_queues:
-            return found
-        return [(it, self._ahead((topic, group, it), offset)) for it, offset in found]
+            return [(of_retry, it, known(it, _UNKNOWN)) for it in queues]
+        ahead = self._ahead
+        pairs = zip(queues, keys, strict=True)
+        return [(of_retry, it, ahead(key, known(it, _UNKNOWN))) for it, key in pairs]
 
     def _ahead(self, key: Key, known: int) -> int:
         """Return where a group goes on that committed an offset; memory may be ahead of it."""
         ahead = self._buffer.position(key)
-        if ahead is None or known == _UNKNOWN:
+        if ahead is None or known < 0:
             return known
         return _UNKNOWN if self._buffer.is_set_back(key, known) else max(known, ahead)
 
-    def _is_busy(self, keys: Sequence[Key]) -> bool:
+    def _is_busy(self, keys: Sequence[Key], retry_keys: Sequence[Key]) -> bool:
         """Tell whether another pop has one of the queues."""
-        return len(self._locks) > 0 and any(map(self._locks.is_taken, keys))
-
-    def _is_read(self, topic: str, group: str, places: Sequence[tuple[bool, int, int]]) -> bool:
-        return self._is_busy([(topic, group, queue_id) for _, queue_id, _ in places])
+        is_taken = self._locks.is_taken
+        return any(map(is_taken, keys)) or any(map(is_taken, retry_keys))
 
     def _is_known(
-        self, keys: Sequence[Key], places: Sequence[tuple[int, int]], now_ms: int
+        self,
+        places: Sequence[tuple[bool, int, int]],
+        names: tuple[str, str, str],
+        now_ms: int,
     ) -> bool:
         """Tell whether a checkpoint in memory has the name that a new one would get."""
-        if not len(self._buffer):
-            return False
+        group, topic, _ = names
         return any(
-            self._buffer.knows_key((*key, offset, now_ms, self._broker_name))
-            for key, (_, offset) in zip(keys, places, strict=True)
+            self._buffer.knows_key((topic, group, queue_id, offset, now_ms, self._broker_name))
+            for of_retry, queue_id, offset in places
+            if not of_retry
         )
 
     def _keep(
@@ -264,7 +314,7 @@ class CorePops:
     ) -> None:
         topic, group, queue_id = key
         now_ms, invisible_ms, _ = wish.times
-        checkpoint = PopCheckpoint(
+        checkpoint = checkpoint_of(
             topic=topic,
             group=group,
             queue_id=queue_id,

@@ -157,6 +157,23 @@ class OffsetTable:
         self._changed(commits)
         return True
 
+    def advance(
+        self, group: str, topic: str, queue_id: int, offset: int, *, begin: int | None = None
+    ) -> None:
+        """Move a known offset forward; one below `begin` stays, and one that a reset waits for."""
+        key = f"{topic}@{group}"
+        queues = self._committed.get(key)
+        known = None if queues is None else queues.get(queue_id)
+        if queues is None or known is None or known >= offset:
+            return
+        if begin is not None and known < begin:
+            return
+        if self._resets and queue_id in self._resets.get(key, ()):
+            return
+        queues[queue_id] = offset
+        self._committed.changed(key)
+        self._changed(1)
+
     def set_back(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Lower a known offset to the end of a queue that lost its tail; the caller says so."""
         key = f"{topic}@{group}"

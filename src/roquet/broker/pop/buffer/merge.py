@@ -89,6 +89,7 @@ class MergeBuffer:
         self._queues: dict[Key, collections.deque[Buffered]] = {}
         self._times: list[tuple[int, int, Buffered]] = []
         self._turn = 0
+        self._is_loose = False
         self._last_ms = 0
         self.merged_acks = 0
         """Acknowledgements taken."""
@@ -123,6 +124,7 @@ class MergeBuffer:
 
     def clear(self) -> None:
         """Forget everything: what was not stored is popped again by the committed offset."""
+        self._is_loose = False
         self._by_key.clear()
         self._queues.clear()
         self._times.clear()
@@ -163,6 +165,15 @@ class MergeBuffer:
         has_room = [len(self._queues.get(key, ())) < rules.queue_max for key in keys]
         return True if all(has_room) and len(keys) <= left else None
 
+    @property
+    def may_repeat(self) -> bool:
+        """Whether a queue may go on where a checkpoint in memory began.
+
+        It goes on behind all of its list: only checkpoints without a list can be met again.
+        """
+        self._is_loose = self._is_loose and bool(self._by_key)
+        return self._is_loose
+
     def knows(self, checkpoint: PopCheckpoint) -> bool:
         """Tell whether one with the same name is here: they could not be told apart."""
         return self.knows_key(checkpoint.merge_key)
@@ -199,7 +210,7 @@ class MergeBuffer:
 
     def forget_offsets(self, key: Key) -> None:
         """Let a queue begin elsewhere; its checkpoints stay, and move no offset any more."""
-        self._queues.pop(key, None)
+        self._is_loose |= self._queues.pop(key, None) is not None
 
     # --- acknowledgements -----------------------------------------------------------------------
 

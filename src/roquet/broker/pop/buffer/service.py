@@ -201,12 +201,7 @@ class PopBuffer:
         An offset below `begin` was set by an operator, who wants those messages again.
         """
         topic, group, queue_id = key
-        committed = self._offsets.committed(group, topic, queue_id)
-        is_reset = self._offsets.pending_reset(group, topic, queue_id) is not None
-        if committed is None or is_reset or (begin is not None and committed < begin):
-            return
-        if offset > committed:
-            self._offsets.commit(group, topic, queue_id, offset)
+        self._offsets.advance(group, topic, queue_id, offset, begin=begin)
 
 
 def _ack(checkpoint: PopCheckpoint, bits: Sequence[int], *, is_batch: bool) -> PopAck:

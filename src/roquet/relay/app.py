@@ -19,7 +19,8 @@ from roquet.relay.web.calls import WebHandler, WebSide, watch
 from roquet.relay.web.view import View
 from roquet.relay.worker import WorkerService
 from roquet.service.lifecycle import App, Part, Timer
-from roquet.service.metrics import LoopLag, Metrics
+from roquet.service.loop_lag import LoopLag
+from roquet.service.metrics import Metrics
 
 if TYPE_CHECKING:
     import ssl

@@ -1,4 +1,4 @@
-"""What a process tells about itself in numbers: for Prometheus, and the loop's lag.
+"""What a process tells about itself in numbers, for Prometheus.
 
 The Prometheus library is imported when somebody asks for the first time: it brings an HTTP client
 and server with it, which cost a start more than everything here.
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from roquet.service.families import Family, PageWriter, Row
 from roquet.service.process.collector import long_work
-from roquet.service.run_delay import RunDelay
 from roquet.service.slices import in_turns, write_body
 
 if TYPE_CHECKING:
@@ -41,9 +40,6 @@ ClassRows = Callable[[], "Iterable[tuple[Sequence[str], Sequence[float], float]]
 """Returns label values with the counts of the classes, one more than bounds, and their sum."""
 
 
-_LAG_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
-LAG_TICK_S = 0.1
-"""A lag is found too small by up to this: nobody knows when within a tick it began."""
 ROWS_MAX = 10_000
 """Rows of one distribution; names beyond are not counted one by one."""
 FAMILY_ROWS_MAX = 50_000
@@ -52,7 +48,6 @@ _SLICE = 64
 """Rows between two looks at the time."""
 _TURN_S = 0.002
 """Time after which the loop does others' work."""
-_OVERDUE_S = 0.1
 
 
 class Metrics:
@@ -390,92 +385,3 @@ def _rows(read: Callable[[], Mapping[str, float]]) -> Iterable[tuple[Sequence[st
 
 def _by_lane(lanes: Lanes, what: str) -> dict[str, float]:
     return {lane.config.name: float(getattr(lane, what)) for lane in lanes.all()}
-
-
-class LoopLag:
-    """How late the loop runs what is due: a tick every 100 ms measures its own delay. A service."""
-
-    def __init__(self, metrics: Metrics | None = None) -> None:
-        """Report to `metrics` when given."""
-        self.last_ms = 0.0
-        """The latest sample."""
-        self._delay = RunDelay()
-        self._delays_ms = (0.0, 0.0)
-        """Run queue delay at the last tick but one, and at the last."""
-        self._max_ms = 0.0
-        self._due_s = 0.0
-        self._time: Callable[[], float] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._listeners: list[Callable[[], None]] = []
-        self._histogram = None
-        if metrics is not None:
-            self._histogram = metrics.histogram(
-                "loop_lag_seconds", "How late the event loop was", _LAG_BUCKETS_S
-            )
-            metrics.watch(
-                "loop_lag_max_seconds",
-                "Worst lag since it was last asked",
-                lambda: self.take_max_ms() / 1000,
-            )
-
-    @property
-    def margin_ms(self) -> float:
-        """By how much a sample may be below the true lag: that began within a tick."""
-        return LAG_TICK_S * 1000
-
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Have `listener` called after each sample, before the loop reads from any socket."""
-        self._listeners.append(listener)
-
-    def look(self) -> None:
-        """Take a sample at once when the tick is long overdue: sockets may come before timers."""
-        time = self._time
-        if time is not None and (late_s := time() - self._due_s) > _OVERDUE_S:
-            self.last_ms = late_s * 1000
-            self._tell()
-
-    def denied_ms(self) -> float:
-        """Return for how long the host ran others since a moment before the lag of last began."""
-        return self._delay.total_ms() - self._delays_ms[0]
-
-    def take_max_ms(self) -> float:
-        """Return the worst lag since the last time, and begin anew."""
-        worst, self._max_ms = self._max_ms, 0.0
-        return worst
-
-    async def start(self) -> None:
-        """Begin to tick."""
-        loop = asyncio.get_running_loop()
-        self._time = loop.time
-        self._delay.open()
-        # The thread may have waited for long before the loop was there.
-        self._delays_ms = (self._delay.total_ms(),) * 2
-        self._schedule(loop)
-
-    async def stop(self) -> None:
-        """End the tick."""
-        self._time = None
-        self._delay.close()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
-        # On the beat of the short timers (`base.clock.to_beat`), but never later than a tick.
-        now_ms, tick_ms = round(loop.time() * 1000), round(LAG_TICK_S * 1000)
-        self._due_s = (now_ms // tick_ms + 1) * tick_ms / 1000
-        self._timer = loop.call_at(self._due_s, self._tick, loop)
-
-    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
-        lag_s = max(0.0, loop.time() - self._due_s)
-        self.last_ms = lag_s * 1000
-        self._max_ms = max(self._max_ms, self.last_ms)
-        self._delays_ms = self._delays_ms[1], self._delay.total_ms()
-        if self._histogram is not None:
-            self._histogram.observe((), lag_s)
-        self._tell()
-        self._schedule(loop)
-
-    def _tell(self) -> None:
-        for hear in self._listeners:
-            hear()

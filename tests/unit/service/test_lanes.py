@@ -14,10 +14,10 @@ from roquet.base.errors import UsageError
 from roquet.service.background import Tasks
 from roquet.service.http.health import Health, HealthEndpoint
 from roquet.service.lanes import OVERLOAD, LaneConfig, Lanes
-from roquet.service.metrics import LoopLag, Metrics
+from roquet.service.loop_lag import LoopLag, RunDelay
+from roquet.service.metrics import Metrics
 from roquet.service.process.runtime import run
 from roquet.service.ratelog import KEYS_MAX, RateLog, one_line
-from roquet.service.run_delay import RunDelay
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:

@@ -37,7 +37,8 @@ from roquet.remoting.tls import ServerTls
 from roquet.service.exporting.config import LOG, OTLP, pairs
 from roquet.service.http.health import Health
 from roquet.service.lanes import Lanes
-from roquet.service.metrics import LoopLag, Metrics
+from roquet.service.loop_lag import LoopLag
+from roquet.service.metrics import Metrics
 from roquet.store.housekeeping.cleaning import Cleaner
 from roquet.store.plugins import find_plugins, make_store
 from roquet.store.settings import FILES

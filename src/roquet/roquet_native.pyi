@@ -1221,6 +1221,8 @@ class Ingest:
         """So many pulls are held elsewhere; `holds_max` bounds all of them."""
     def held_pulls(self) -> int:
         """How many pulls are held here."""
+    def held_until_ms(self) -> int | None:
+        """When the first of them is given up, Unix milliseconds."""
     def expire(self, now_ms: int) -> list[tuple[int, bytes]]:
         """Answers FLUSH_DISK_TIMEOUT and FLUSH_SLAVE_TIMEOUT of sends that have waited too long.
 

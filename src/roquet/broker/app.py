@@ -144,7 +144,8 @@ def build(
         pop=rows,
     )
     path = FastPath(
-        admission, base.held_clock, base.rng.getrandbits(64), base.config.server.io_threads
+        *(admission, base.held_clock, base.rng.getrandbits(64), base.config.server.io_threads),
+        rest=base.rest,
     )
     pop.use(path, rows)
     pair = make_pair(base, replicas, path)

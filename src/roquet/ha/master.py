@@ -25,6 +25,7 @@ from roquet.ha.tail import Arrival, Tail, Verdict, doubtful_end, encode_verdict,
 from roquet.ha.threads import LogThread, take_socket
 from roquet.protocol.hosts import join_address
 from roquet.service.http.listening import port_of
+from roquet.service.lifecycle import Rest
 from roquet.service.ratelog import RateLog
 from roquet.store.results import StoreFault
 
@@ -82,6 +83,8 @@ class HaMaster:
         self.rules = rules
         self.entrance = entrance
         self.rated = RateLog(log, clock)
+        self.alone = Rest()
+        """Ends with the first connection."""
         self._places: Places[SlaveLink] = Places()
         self._links: set[SlaveLink] = set()
         """Every connection whose thread has not ended, those without a place as well."""
@@ -123,8 +126,10 @@ class HaMaster:
     async def tick(self) -> None:
         """Look at how far slaves are, and end strangers that are late: a timer's action."""
         now_ms = steady_ms()
-        for link in self._places.all():
+        links = self._places.all()
+        for link in links:
             link.check(now_ms)
+        self.alone.look(idle=not links)
 
     def behind(self) -> int | None:
         """Return the bytes that the best slave lacks; None without slaves."""
@@ -145,6 +150,7 @@ class HaMaster:
         if self._server is None:
             return False
         self._links.add(link)
+        self.alone.asked()
         leaver = self._places.knock(link, host)
         if leaver is not None:
             leaver.turn_away("has not said what its log is, and others wait")

@@ -7,9 +7,12 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
+from roquet.service.lifecycle import REST_S
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from roquet.service.lifecycle import Rest
     from roquet.service.metrics import Metrics
 
 _FILE = "/proc/thread-self/schedstat"
@@ -55,8 +58,11 @@ class RunDelay:
 class LoopLag:
     """How late the loop runs what is due: a tick every 100 ms measures its own delay. A service."""
 
-    def __init__(self, metrics: Metrics | None = None) -> None:
-        """Report to `metrics` when given."""
+    def __init__(self, metrics: Metrics | None = None, rest: Rest | None = None) -> None:
+        """Report to `metrics` when given; tick once a second while the process is at `rest`."""
+        self._rest = rest
+        if rest is not None:
+            rest.listen(self._wake)
         self.last_ms = 0.0
         """The latest sample."""
         self._delay = RunDelay()
@@ -64,6 +70,7 @@ class LoopLag:
         """Run queue delay at the last tick but one, and at the last."""
         self._max_ms = 0.0
         self._due_s = 0.0
+        self._ticked_s = 0.0
         self._time: Callable[[], float] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._listeners: list[Callable[[], None]] = []
@@ -88,7 +95,12 @@ class LoopLag:
         self._listeners.append(listener)
 
     def look(self) -> None:
-        """Take a sample at once when the tick is long overdue: sockets may come before timers."""
+        """Take a sample at once when the tick is long overdue: sockets may come before timers.
+
+        Called before the loop reads from a socket; so it ends the rest.
+        """
+        if self._rest is not None:
+            self._rest.asked()
         time = self._time
         if time is not None and (late_s := time() - self._due_s) > _OVERDUE_S:
             self.last_ms = late_s * 1000
@@ -110,6 +122,7 @@ class LoopLag:
         self._delay.open()
         # The thread may have waited for long before the loop was there.
         self._delays_ms = (self._delay.total_ms(),) * 2
+        self._ticked_s = loop.time()
         self._schedule(loop)
 
     async def stop(self) -> None:
@@ -122,17 +135,35 @@ class LoopLag:
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         # On the beat of the short timers (`base.clock.to_beat`), but never later than a tick.
-        now_ms, tick_ms = round(loop.time() * 1000), round(LAG_TICK_S * 1000)
+        is_at_rest = self._rest is not None and self._rest.is_on
+        now_ms, tick_ms = (
+            round(loop.time() * 1000),
+            round((REST_S if is_at_rest else LAG_TICK_S) * 1000),
+        )
         self._due_s = (now_ms // tick_ms + 1) * tick_ms / 1000
         self._timer = loop.call_at(self._due_s, self._tick, loop)
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
-        lag_s = max(0.0, loop.time() - self._due_s)
+        self._ticked_s = loop.time()
+        lag_s = max(0.0, self._ticked_s - self._due_s)
         self.last_ms = lag_s * 1000
         self._max_ms = max(self._max_ms, self.last_ms)
         self._delays_ms = self._delays_ms[1], self._delay.total_ms()
         if self._histogram is not None:
             self._histogram.observe((), lag_s)
+        self._tell()
+        self._schedule(loop)
+
+    def _wake(self) -> None:
+        """Go on at the pace of a process that is asked; nobody knows how late it is by now.
+
+        So what is read until the next tick is taken for as late as it can be since the last one.
+        """
+        if self._timer is None:
+            return
+        self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self.last_ms = max(0.0, (loop.time() - self._ticked_s) * 1000 - self.margin_ms)
         self._tell()
         self._schedule(loop)
 

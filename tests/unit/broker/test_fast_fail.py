@@ -16,6 +16,7 @@ from roquet.broker.remoting.refusals import CODES
 from roquet.broker.state import BrokerState
 from roquet.remoting.connections.waits import KernelWaits
 from roquet.service.lanes import Lanes
+from roquet.service.lifecycle import REST_S, Rest
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Story:
             for config in lane_configs(ListenConfig(), rules)
         ]
         self.lanes = Lanes(configs, self.clock)
+        self.rest = Rest()
         self.waits = KernelWaits(self.look, lambda: 0.0)
         self.fast_fail = FastFail(
             rules=rules,
@@ -45,6 +47,7 @@ class Story:
             waits=self.waits,
             lanes=self.lanes,
             state=self.state,
+            rest=self.rest,
         )
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -127,13 +130,20 @@ def test_fast_fail_looks_seldom_while_nothing_waits(
         story.lanes.follow(configs)
         await story.lanes.start()
         assert story.fast_fail.pause_s() == pytest.approx(pause_s)
+        for _ in range(2):
+            story.rest.look(idle=True)
+        assert story.fast_fail.pause_s() == pytest.approx(REST_S)
         gate = asyncio.Event()
         for _ in range(2):
             story.lanes["send"].submit(Job(story.clock.now_ms(), gate))
         await asyncio.sleep(0)
         assert story.fast_fail.pause_s() == pytest.approx(0.02), "one waits for the other"
+        story.lanes["send"].refuse_head("X")
+        assert story.fast_fail.pause_s() == pytest.approx(pause_s), "one runs"
         gate.set()
         await asyncio.sleep(0.01)
+        assert story.fast_fail.pause_s() == pytest.approx(REST_S)
+        story.rest.asked()
         assert story.fast_fail.pause_s() == pytest.approx(pause_s)
         await story.lanes.stop()
 

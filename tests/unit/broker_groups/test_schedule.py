@@ -291,6 +291,54 @@ async def test_a_second_step_back_does_not_prolong_the_wait(story: Story) -> Non
 
 
 @told
+async def test_rounds_wait_for_what_is_due_next_and_for_the_full_second_at_most(
+    story: Story,
+) -> None:
+    await story.schedule.deliver()
+    assert story.schedule.pause_s() == pytest.approx(1)
+    await story.clock.advance(0.3)
+    assert story.schedule.pause_s() == pytest.approx(0.7)
+    await story.send(1)
+    await story.clock.advance(0.25)
+    await story.send(1)
+    await story.clock.advance(0.45)
+    await story.schedule.deliver()
+    assert story.schedule.pause_s() == pytest.approx(0.3)
+    assert await story.after(0.3) == 1
+    assert story.schedule.pause_s() == pytest.approx(0.25)
+    assert await story.after(0.2) == 1
+    assert story.schedule.pause_s() == pytest.approx(0.1), "never less"
+    story.store.behind = 1
+    assert await story.after(0.6) == 2
+    assert story.schedule.pause_s() == pytest.approx(0.1), "not all is in the queues"
+    story.store.behind = 0
+    # What waits for its whole delay, since the clock was set back, is due when that is over.
+    await story.clock.advance(0.4)
+    await story.send(3)
+    story.clock.set_by(-3_600)
+    await story.schedule.deliver()
+    await story.after(9.7)
+    assert story.schedule.pause_s() == pytest.approx(0.3)
+
+
+@told
+async def test_message_of_a_level_is_not_late_because_of_rounds_that_were_not_made(
+    story: Story,
+) -> None:
+    parts = [Part("schedule", story.schedule, timers=story.schedule.timers)]
+    async with App(parts, story.clock):
+        await story.clock.advance(5)
+        for number in range(1, 24):
+            await story.clock.advance(0.137)
+            await story.send(1)
+            assert len(story.store.of("Orders")) == number - 1
+            await story.clock.advance(0.999)
+            assert len(story.store.of("Orders")) == number - 1, "early"
+            await story.clock.advance(0.102)
+            assert len(story.store.of("Orders")) == number, "late"
+
+
+@told
 async def test_deleted_messages_are_jumped_over(story: Story) -> None:
     for number in range(3):
         await story.send(1, n=str(number))

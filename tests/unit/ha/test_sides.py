@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from roquet.broker.replication.pair import CopiedStore, MasterSide, SlaveSide
+from roquet.broker.replication.pair import TICK_S, CopiedStore, MasterSide, SlaveSide
 from roquet.broker.state import BrokerState
+from roquet.service.lifecycle import REST_S, Rest
 from roquet.store.marks import diverged
 from roquet.testing.clock import FakeClock
 
@@ -106,6 +107,7 @@ class Master:
     def __init__(self) -> None:
         self.replicas = Replicas()
         self.log = SimpleNamespace(limit=1000)
+        self.alone = Rest()
         self.said: list[object] = []
         self.lag: int | None = None
 
@@ -158,6 +160,18 @@ def test_master_knows_from_start_and_tick_whether_it_lacks_slaves_at_the_end_of_
     assert not fact(it.state, "lacks_slave")
     assert it.master.replicas.asked == [1000, 1000]
     assert it.master.said[1:] == ["tick"]
+
+
+def test_slaves_are_looked_at_seldom_while_nobody_is_connected() -> None:
+    it = MasterWorld(None)
+    feeds, _ = it.side.timers
+    assert feeds.pause_s == TICK_S
+    for _ in range(2):
+        it.master.alone.look(idle=True)
+    assert feeds.pause_s == REST_S
+    assert feeds.rest is it.master.alone
+    it.master.alone.asked()
+    assert feeds.pause_s == TICK_S
 
 
 def test_watermark_of_slaves_is_told_only_when_it_grows() -> None:

@@ -66,6 +66,7 @@ def test_ticks_are_rare_while_nothing_is_stored_or_pulled() -> None:
             take_pulled=nothing,
             take_answered=nothing,
             take_called=nothing,
+            counters=lambda: {"waiting": 0},
         ),
     )
     assert path.pause_s() == TICK_S, "it begins as a busy one"
@@ -75,3 +76,39 @@ def test_ticks_are_rare_while_nothing_is_stored_or_pulled() -> None:
     asyncio.run(path.tick())
     assert path.pause_s() == IDLE_TICK_S
     assert len(told) == 1
+
+
+@pytest.mark.parametrize(("held_ms", "pause_s"), [(None, 1), (5_000, 1), (437, 0.437), (-20, 0.05)])
+def test_at_rest_the_next_tick_is_when_a_held_pull_is_given_up(
+    held_ms: int | None, pause_s: float
+) -> None:
+    clock, waiting = FakeClock(), [0]
+    path = FastPath(cast("Any", SimpleNamespace(before=lambda *_: None)), clock)
+    nothing: Any = list
+    path._native = cast(
+        "Any",
+        SimpleNamespace(
+            expire=lambda _: [],
+            serve=lambda _: ([], [], False),
+            take_stored=nothing,
+            take_halves=dict,
+            take_pulled=nothing,
+            take_answered=nothing,
+            take_called=nothing,
+            counters=lambda: {"waiting": waiting[0]},
+            held_until_ms=lambda: None if held_ms is None else clock.now_ms() + held_ms,
+        ),
+    )
+
+    def ticked() -> float:
+        asyncio.run(path.tick())
+        return path.pause_s()
+
+    assert ticked() == IDLE_TICK_S, "the start counts as a request"
+    assert ticked() == pytest.approx(pause_s)
+    waiting[0] = 1
+    assert ticked() == IDLE_TICK_S, "a send waits for a flush"
+    waiting[0] = 0
+    assert ticked() == pytest.approx(pause_s)
+    path.fresh()
+    assert ticked() == IDLE_TICK_S, "another front has asked"

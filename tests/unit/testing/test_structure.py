@@ -9,8 +9,8 @@ from tools import folders, measure_structure
 
 PAGES = Path(__file__).parents[3] / "docs" / "design"
 HEADING = "# The Python files on the way"
-# The loop's lag is looked at when a read comes after a pause.
-SOMETIMES = frozenset({"service/loop_lag.py"})
+# The loop's lag is looked at when a read comes after a pause, and that ends a rest.
+SOMETIMES = frozenset({"service/loop_lag.py", "service/lifecycle.py", "service/metrics.py"})
 
 
 def listed(page: str) -> list[str]:

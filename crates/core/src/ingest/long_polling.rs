@@ -62,6 +62,14 @@ impl Jitter {
     }
 }
 
+impl super::Ingest {
+    /// When the time of the next pull is over that waits here, Unix milliseconds.
+    pub fn held_until_ms(&self) -> Option<i64> {
+        let first = self.holds.deadlines.first();
+        first.map(|(deadline_ms, _)| *deadline_ms)
+    }
+}
+
 type Queues = HashMap<Box<str>, HashMap<i32, BTreeSet<u64>>>;
 
 /// All waiting pulls, each under a number that grows.

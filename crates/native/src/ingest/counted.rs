@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use pyo3::prelude::{Bound, Py};
+use pyo3::types::{PyBytes, PyList};
 use roquet_core::ingest::answered::{Kind, Took, Way};
 use roquet_core::ingest::books::{Halves, Line};
 use roquet_core::ingest::{Counters, Stored};
@@ -16,6 +18,9 @@ pub(crate) type AnsweredTuple = (i32, i32, bool, bool, Vec<u64>, u64);
 
 /// (topic, queue, messages, bytes, sends, microseconds of the sends).
 pub(crate) type StoredTuple = (String, i32, u64, u64, u64, u64);
+
+/// (answers, held pulls for Python, whether more are due).
+pub(crate) type ServedTuple<'py> = (Vec<(u64, Py<PyBytes>)>, Bound<'py, PyList>, bool);
 
 pub(crate) fn pulled((group, topic, queue_id, sums): Line) -> (String, String, i32, SumsTuple) {
     let sums = (

@@ -30,13 +30,10 @@ use crate::buffer::Lent;
 use crate::codec::frame_tuple;
 use crate::filter::Filter;
 use crate::ingest::accounts::{AccountTuple, WhiteTuple};
-use crate::ingest::counted::{AnsweredTuple, StoredTuple, SumsTuple};
+use crate::ingest::counted::{AnsweredTuple, ServedTuple, StoredTuple, SumsTuple};
 use crate::ingest::handing::{outbound, required, rest_of};
 use crate::ingest::pop::{GivenTuple, MergeTuple, PopTuple, WishTuple};
 use crate::store::Store;
-
-/// (answers, held pulls for Python, whether more are due).
-type ServedTuple<'py> = (Vec<(u64, Py<PyBytes>)>, Bound<'py, PyList>, bool);
 
 /// How long held pulls are served in one turn of the loop.
 const TURN: Duration = Duration::from_millis(5);
@@ -296,6 +293,11 @@ impl Ingest {
     /// How many pulls are held here, by all threads.
     fn held_pulls(&self) -> usize {
         self.shared.held()
+    }
+
+    /// When the first pull that waits on the loop is given up, Unix milliseconds.
+    fn held_until_ms(&self) -> Option<i64> {
+        self.core().held_until_ms()
     }
 
     /// Answers of sends that waited for a flush or a copy for too long.

@@ -466,7 +466,7 @@ class FastIngest:
         self._admission = admission
         self._store = store
         self._frame_size_max = frame_size_max
-        self.timers = (Timer("fast path", self.tick, path.pause_s, 0.05),)
+        self.timers = (Timer("fast path", self.tick, path.pause_s, 0.05, path.rest),)
         store.on_flush(self._flushed, of_fast_path=True)
 
     async def start(self) -> None:

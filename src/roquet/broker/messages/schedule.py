@@ -3,7 +3,8 @@
 A send with property DELAY = n is stored in queue n - 1 of the schedule topic; each queue is in
 order of delivery, because all its messages wait equally long. A round every 100 ms takes from each
 queue what is due and stores it once more, where it was meant for. A level with much to do gives way
-to the others after every few messages.
+to the others after every few messages. While nothing can be due, there is one round a second: what
+waits says when it is due, and what comes is not due before the shortest delay has passed.
 
 The offsets of `delayOffset.json` never run ahead of the log: what was delivered is flushed first.
 So after a power loss a message can be delivered twice, but none is forgotten.
@@ -48,6 +49,9 @@ ROUND_MS_MAX = 1_000
 RETRY_MS = 10_000
 """Pause of a level after a message that could not be stored."""
 ROUND_S = 0.1
+"""Least pause between two rounds."""
+PAUSE_MS_MAX = 1_000
+"""Longest one: a clock that was set is noticed by then."""
 FIRST_S = 1.0
 
 SCHEDULE_GROUP = "SCHEDULE_CONSUMER"
@@ -80,6 +84,11 @@ class DelayLevels:
     def highest(self) -> int:
         """The last level's number."""
         return len(self._ms)
+
+    @property
+    def shortest_ms(self) -> int:
+        """How long messages of the quickest level wait."""
+        return min(self._ms)
 
     def delay_ms(self, level: int) -> int:
         """Return how long messages of a level wait."""
@@ -202,6 +211,7 @@ class DelaySchedule:
         self._persist_every_s = persist_every_s
         self._levels: dict[int, _Level] = {}
         self._others: dict[int, int] = {}
+        self._idle_ms = 0
         self._version = DataVersion(timestamp=clock.now_ms())
 
     def follow(self, rules: ScheduleConfig) -> None:
@@ -229,7 +239,7 @@ class DelaySchedule:
         """The rounds of delivery, and of writing the offsets down."""
         every_s = self._persist_every_s
         return (
-            Timer("deliver delayed", self.deliver, ROUND_S, FIRST_S),
+            Timer("deliver delayed", self.deliver, self.pause_s, FIRST_S),
             Timer("persist delay offsets", self.persist, every_s, every_s),
         )
 
@@ -260,6 +270,8 @@ class DelaySchedule:
     async def deliver(self) -> None:
         """Deliver what is due, all levels in turn."""
         end_ms = self._clock.steady_ms() + ROUND_MS_MAX
+        # What is not in the queues yet may be due soon.
+        self._idle_ms = 0 if self._store.dispatch_behind() else self._delays.shortest_ms
         busy = list(self._levels.values())
         while busy and self._clock.steady_ms() < end_ms:
             more: list[_Level] = []
@@ -268,6 +280,16 @@ class DelaySchedule:
                     more.append(level)
                     await give_way()
             busy = more
+        if busy:
+            self._idle_ms = 0
+
+    def pause_s(self) -> float:
+        """Return when the next round is due, by what the last one found.
+
+        That is when something is due that waits, on the full second at the latest.
+        """
+        second_ms = PAUSE_MS_MAX - self._clock.steady_ms() % PAUSE_MS_MAX
+        return max(ROUND_S, min(self._idle_ms, second_ms) / 1000)
 
     async def _guarded_turn(self, level: _Level) -> bool:
         try:
@@ -282,10 +304,15 @@ class DelaySchedule:
         """Deliver the next few messages of a level; tell whether it may have more that are due."""
         now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
         if steady_ms < level.not_before_ms:
+            self._idle_ms = min(self._idle_ms, level.not_before_ms - steady_ms)
             return False
         units = self._next_units(level)
         for physical_offset, size, deliver_ms in units:
             if not self._is_due(level, deliver_ms, now_ms):
+                wait_ms = deliver_ms - now_ms
+                if wait_ms > self._delays.delay_ms(level.number):
+                    wait_ms = level.seen_due_ms - now_ms
+                self._idle_ms = min(self._idle_ms, wait_ms)
                 return False
             if not await self._deliver_one(level, physical_offset, size):
                 level.not_before_ms = steady_ms + RETRY_MS

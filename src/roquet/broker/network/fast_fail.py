@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from roquet.base.config import setting
 from roquet.broker.api.refusal import Reason, Refusal
+from roquet.service.lifecycle import REST_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from roquet.broker.state import BrokerState
     from roquet.service.lanes import Lanes
+    from roquet.service.lifecycle import Rest
 
 REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
 _LOOK_S = 0.02
@@ -105,7 +107,10 @@ class FastFail:
         waits: Waits,
         lanes: Lanes,
         state: BrokerState,
+        rest: Rest,
     ) -> None:
+        """`rest` ends with the first request, so that nothing can wait during one."""
+        self.rest = rest
         self._rules = rules
         self._appends = appends
         self._lag = lag
@@ -137,6 +142,8 @@ class FastFail:
         lanes = self._lanes.all()
         if any(lane.has_queued for lane in lanes):
             return _LOOK_S
+        if self.rest.is_on and not any(lane.running for lane in lanes):
+            return REST_S
         limits_ms = [it.config.age_max_ms for it in lanes if it.config.age_max_ms is not None]
         least_ms = min([*limits_ms, self._rules.page_cache_busy_ms])
         return min(_IDLE_LOOK_S, max(_LOOK_S, least_ms / 2000))

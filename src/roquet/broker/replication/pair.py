@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from roquet.ha.strangers import Opening
-from roquet.service.lifecycle import Timer
+from roquet.service.lifecycle import REST_S, Timer
 from roquet.store.marks import diverged
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class MasterSide:
         self._bound: int | None = None
         self._listening = False
         self.timers = (
-            Timer("feed slaves", self.tick, TICK_S, TICK_S),
+            Timer("feed slaves", self.tick, self.pause_s, TICK_S, master.alone),
             Timer("log how far slaves are behind", self.log_difference, 60, 10),
         )
         master.replicas.listen(self._changed)
@@ -93,6 +93,10 @@ class MasterSide:
         """Look at the slaves: the action of a timer."""
         await self._master.tick()
         self._look()
+
+    def pause_s(self) -> float:
+        """Return when to look again: seldom while nobody is connected."""
+        return REST_S if self._master.alone.is_on else TICK_S
 
     async def log_difference(self) -> None:
         """Say how far slaves are behind: the action of a timer."""

@@ -37,6 +37,7 @@ from roquet.remoting.tls import ServerTls
 from roquet.service.exporting.config import LOG, OTLP, pairs
 from roquet.service.http.health import Health
 from roquet.service.lanes import Lanes
+from roquet.service.lifecycle import Rest
 from roquet.service.loop_lag import LoopLag
 from roquet.service.metrics import Metrics
 from roquet.store.housekeeping.cleaning import Cleaner
@@ -87,6 +88,8 @@ class Base:
     stats: BrokerStats
     metrics: Metrics
     health: Health
+    rest: Rest
+    """Whether nothing is asked of the broker at the moment."""
     lag: LoopLag
     waits: KernelWaits
     hooks: Hooks
@@ -122,7 +125,8 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
     # Numbers of its own: which pulls are held where must not change what else is drawn.
     holds = LongPolling(clock, random.Random(rng.getrandbits(64)), config.server.holds_max)  # noqa: S311
     metrics.watch("held_pulls", "Pulls that wait for a message", lambda: float(len(holds)))
-    lag = LoopLag(metrics)
+    rest = Rest()
+    lag = LoopLag(metrics, rest)
     store = make_store(config.store.native(), config.store, find_plugins(config.plugins))
     accounts = make_accounts(config, clock)
     users = make_users(config.auth, accounts_file(config), folder / USERS_FILE, clock)
@@ -161,6 +165,7 @@ def make_base(config: BrokerConfig, clock: Clock, rng: random.Random) -> Base:
         stats=stats,
         metrics=metrics,
         health=Health(("registered",)),
+        rest=rest,
         lag=lag,
         waits=KernelWaits(lag.look, lag.denied_ms),
         hooks=load_hooks(),

@@ -114,6 +114,7 @@ def make_fast_fail(base: Base) -> FastFail:
         appends=base.store,
         lag=base.lag,
         waits=base.waits,
+        rest=base.rest,
         lanes=base.lanes,
         state=base.state,
     )

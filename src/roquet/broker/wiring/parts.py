@@ -106,7 +106,7 @@ def list_parts(
 
 
 def _fast_fail_part(fast_fail: FastFail) -> Part:
-    looks = (Timer("refuse what waited", fast_fail.tick, fast_fail.pause_s, 1),)
+    looks = (Timer("refuse what waited", fast_fail.tick, fast_fail.pause_s, 1, fast_fail.rest),)
     return Part("fast_fail", fast_fail, ("lanes", "loop_lag"), timers=looks)
 
 

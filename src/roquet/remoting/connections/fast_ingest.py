@@ -25,6 +25,7 @@ from roquet.remoting.connections.popped import (
     nowhere,
 )
 from roquet.remoting.told import AnsweredHere, PulledHere, StoredHere
+from roquet.service.lifecycle import REST_S, Rest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -34,14 +35,7 @@ if TYPE_CHECKING:
     from roquet.protocol.command import Command
     from roquet.remoting.codec import NativeFrame
     from roquet.remoting.connections.native import NativePort
-    from roquet.remoting.connections.popped import Give, Given, Wish
-
-    _Merges = list[tuple[tuple[str, str, int, int, int], list[int], list[int], bytes, bool]]
-    _Pops = list[tuple[int, str, str, int, int, int, int, int, str, bytes]]
-    _Came = (
-        tuple[bytes, list[NativeFrame], str | None]
-        | tuple[bytes, list[NativeFrame], str | None, _Merges, _Pops]
-    )
+    from roquet.remoting.connections.popped import Came, Give, Given, Wish
 
 
 Rows = NativeIngest
@@ -54,6 +48,8 @@ TICK_S = 0.05
 """Between two ticks while messages are stored or pulled."""
 IDLE_TICK_S = 0.2
 """The same otherwise."""
+STEP_MS = 500
+"""Between two reads without a look whether the clock was set."""
 
 
 class IngestOwner(Protocol):
@@ -88,18 +84,22 @@ class IngestOwner(Protocol):
         ...
 
 
-STEP_MS = 500
-"""Between two reads without a look whether the clock was set."""
-
-
 class FastPath:
     """The native ingest of a broker, there from `open` to `close`."""
 
-    def __init__(self, owner: IngestOwner, clock: Clock, seed: int = 0, threads: int = 0) -> None:
+    def __init__(
+        self,
+        owner: IngestOwner,
+        clock: Clock,
+        seed: int = 0,
+        threads: int = 0,
+        rest: Rest | None = None,
+    ) -> None:
         """Answer nothing yet; `seed` (64 bits) spreads the deadlines of held pulls.
 
-        With `threads` that many serve connections beside the loop (`connections`).
+        With `threads` that many serve connections beside the loop. Ticks tell `rest` of waits.
         """
+        self.rest = rest or Rest()
         self._owner = owner
         self.connections = NativeConnections(threads)
         self.connections.refresh = self.refresh
@@ -241,6 +241,7 @@ class FastPath:
 
     def fresh(self) -> Rows | None:
         """Return the native ingest by today's rows, for another front on the loop; None: closed."""
+        self.rest.asked()
         if self._native is not None:
             self._before(self._native, self.now_ms())
         return self._native
@@ -351,8 +352,16 @@ class FastPath:
             self._serve()
         self.settle()
         self._settle_answers()
-        self._pause_s = TICK_S if self._was_used else IDLE_TICK_S
+        self._pause_s = TICK_S if self._was_used else self._idle_pause_s()
         self._was_used = False
+
+    def _idle_pause_s(self) -> float:
+        # What the threads of connections read, nobody here hears of.
+        if not self.rest.look(idle=not (self.connections.threads or self._serving or self.waiting)):
+            return IDLE_TICK_S
+        until_ms = self.native.held_until_ms()
+        left_s = REST_S if until_ms is None else (until_ms - self.now_ms()) / 1000
+        return min(REST_S, max(TICK_S, left_s))
 
     def pause_s(self) -> float:
         """Return when the next tick is due: soon while something is stored or pulled here."""
@@ -404,7 +413,7 @@ class FastPath:
             if frames:
                 self._write(key, frames)
 
-    def _came(self, came: _Came, now_ms: int, key: int) -> FeedResult | bytes:
+    def _came(self, came: Came, now_ms: int, key: int) -> FeedResult | bytes:
         if len(came) == 5:
             replies, frames, broken, merges, pops = came
             left: list[NativeFrame] = []
@@ -475,7 +484,7 @@ class PortIngest:
         self._path.native.prove(key)
 
     def resume(self, key: int) -> FeedResult:
-        """Look at what is kept once more."""
+        """Look at what is kept."""
         fed = self.feed(key, memoryview(b""), self._path.now_ms())
         return FeedResult(fed, []) if isinstance(fed, bytes) else fed
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from roquet.remoting.codec import NativeFrame
+
 
 class MergeHere(NamedTuple):
     """Acknowledgements of one checkpoint that may be in memory."""
@@ -73,6 +75,14 @@ from it, where the group goes on), (queue id without a wanted message, where the
 
 if TYPE_CHECKING:
     Give = Callable[[Wish], Given | None]
+    _Merges = list[tuple[tuple[str, str, int, int, int], list[int], list[int], bytes, bool]]
+    _Pops = list[tuple[int, str, str, int, int, int, int, int, str, bytes]]
+    Came = (
+        tuple[bytes, list[NativeFrame], str | None]
+        | tuple[bytes, list[NativeFrame], str | None, _Merges, _Pops]
+    )
+    """What a read came to: answers, frames for the processors, why the rest is no frame, and where
+    there are any, acknowledgements and pops to be settled."""
 
 
 def no_pop(pop: object, give: object) -> bytes | None:

@@ -14,7 +14,9 @@ when a row was lost or came twice.
 from __future__ import annotations
 
 import argparse
+import os
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -22,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tools.spark_kills.judge import Verdict, seen, verdict
-from tools.spark_kills.world import CLUSTER, ROWS_A_BATCH, Mark, finish, strike, world
+from tools.spark_kills.world import CLUSTER, Mark, finish, rows_for, strike, world
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +42,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     asked = parser.parse_args()
+    # Ended by a limit of time, too, it leaves no driver behind: those have sessions of their own.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     good, left, seed = True, asked.each, asked.seed
     while left > 0:
         count = min(left, asked.round)
@@ -55,21 +59,21 @@ def main() -> int:
 def one_round(folder: Path, kills: Sequence[str], seed: int, delivery: str) -> bool:
     """Copy a topic through kills; return whether each row came once."""
     rng, begun = random.Random(seed), time.monotonic()
-    rows = ROWS_A_BATCH * (3 * len(kills) // 2 + 3)
     found, between = Verdict(0, 0, 0), 0
     with world(folder, delivery, CLUSTER if "executor" in kills else "local[2,1000]") as it:
-        it.fill(rows)
+        it.fill(rows_for(kills))
         mark = Mark(it.committed, it.written)
         for what in kills:
             between += strike(it, mark, what, rng)
         finish(it)
-        found = verdict(seen(f"127.0.0.1:{it.broker_port}", "Target"), rows)
-        falls = it.falls
+        found = verdict(seen(f"127.0.0.1:{it.broker_port}", "Target"), it.rows)
+        falls, rows = it.falls, it.rows
     kinds = ", ".join(f"{kills.count(it)} of {it}" for it in KINDS if it in kills)
     print(
         f"{delivery}, seed {seed}: {len(kills)} kills ({kinds}), {between} between write and"
         f" commit, {rows} rows: {found.lost} lost, {found.twice} twice, {found.foreign} foreign;"
-        f" started again {falls} times after an error; {time.monotonic() - begun:.0f} s",
+        f" started again {falls} times after an error; {time.monotonic() - begun:.0f} s,"
+        f" load {os.getloadavg()[0]:.0f}",
         flush=True,
     )
     return found.is_good

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 ROWS_A_BATCH = 1500
+MORE_BATCHES = 4
+"""What a source gets that was copied before all kills were made."""
 WAIT_S = 500.0
 LOCAL = "local[2,4]"
 CLUSTER = "local-cluster[1,2,768]"
@@ -115,6 +117,8 @@ class World:
         self.falls = 0
         self.broker: subprocess.Popen[bytes] | None = None
         self.runs = 0
+        self.rows = 0
+        """Numbers that are in the source."""
         self.begun = time.time()
         self.metadata = Metadata(Wire(name_servers=(self.names,), retries=0))
 
@@ -163,13 +167,18 @@ class World:
             for topic in ("Source", "Target"):
                 config = TopicConfig(name=topic, read_queues=QUEUES, write_queues=QUEUES)
                 mq.admin().topics.put(config)
-            with mq.producer("fill") as producer:
-                for number in range(QUEUES):
-                    queue = MessageQueue("Source", "b", number)
-                    bodies = [f"{n}".encode() for n in range(number, rows, QUEUES)]
-                    for at in range(0, len(bodies), 500):
-                        batch = [Message("Source", body) for body in bodies[at : at + 500]]
-                        producer.send_batch("Source", batch, queue=queue)
+        self.add(rows)
+
+    def add(self, rows: int) -> None:
+        """Put as many more numbers into the source."""
+        first, self.rows = self.rows, self.rows + rows
+        with sync.connect(self.names) as mq, mq.producer("fill") as producer:
+            for number in range(QUEUES):
+                queue = MessageQueue("Source", "b", number)
+                bodies = [f"{n}".encode() for n in range(first + number, self.rows, QUEUES)]
+                for at in range(0, len(bodies), 500):
+                    batch = [Message("Source", body) for body in bodies[at : at + 500]]
+                    producer.send_batch("Source", batch, queue=queue)
 
     # --- the job -----------------------------------------------------------------------------
 
@@ -246,6 +255,11 @@ class World:
             self.job = None
         elif what == "broker":
             self.start_broker()
+            # What is there is counted before the next kill is drawn: it needs rows above that.
+            end = time.monotonic() + WAIT_S
+            while self.written() < 0:
+                assert time.monotonic() < end, "the broker does not answer after its restart"
+                time.sleep(0.02)
 
 
 class Mark:
@@ -333,20 +347,24 @@ def run(folder: Path, kills: Sequence[str], seed: int, delivery: str = "at-least
     `broker`.
     """
     rng = random.Random(seed)
-    rows = ROWS_A_BATCH * (3 * len(kills) // 2 + 3)
-    print(f"{delivery}, seed {seed}: {', '.join(kills)}; {rows} rows", flush=True)
-    result = Result(sent=rows)
+    print(f"{delivery}, seed {seed}: {', '.join(kills)}", flush=True)
+    result = Result()
     with world(folder, delivery, CLUSTER if "executor" in kills else LOCAL) as it:
-        it.fill(rows)
+        it.fill(rows_for(kills))
         mark = Mark(it.committed, it.written)
         for what in kills:
             result.between += strike(it, mark, what, rng)
             result.kills += 1
         finish(it)
-        result.falls = it.falls
+        result.falls, result.sent = it.falls, it.rows
         count(it, result)
     print(json.dumps(dataclasses.asdict(result)), flush=True)
     return result
+
+
+def rows_for(kills: Sequence[str]) -> int:
+    """Return how many rows kills need, about: a micro-batch has one or two; `strike` adds some."""
+    return ROWS_A_BATCH * (2 * len(kills) // 3 + 3)
 
 
 def finish(it: World) -> None:
@@ -364,8 +382,12 @@ def strike(it: World, mark: Mark, what: str, rng: random.Random) -> bool:
     aim, end = rng.randint(1, high), time.monotonic() + WAIT_S
     while True:
         job = it.run_job()
-        assert job.poll() != 0, "the job was done before it could be killed"
         assert time.monotonic() < end, it.told()
+        if job.poll() == 0:
+            # It has copied all that there was: the next run has a kill to wait for, too.
+            it.add(ROWS_A_BATCH * MORE_BATCHES)
+            it.job = None
+            continue
         if (
             mark.ahead() >= aim
             and it.is_open()

@@ -157,7 +157,7 @@ class Client:
         deadline = loop.time() + timeout_s
         self._calls += 1
         try:
-            connection = await self._connected(address, timeout_s)
+            connection = self._open_at(address) or await self._connected(address, timeout_s)
             if self._sign is not None:
                 command = self._sign(command)
             answer = await self._ask(connection, command, deadline)
@@ -225,10 +225,7 @@ class Client:
         That is while this client's own connection stands, and not with TLS, whose handshake and
         explanations of failures are for the loop.
         """
-        slot = self._slots.get(address)
-        shared = None if slot is None else slot.connection
-        is_plain = self._tls is None and not self._stopped
-        return is_plain and shared is not None and shared.is_open
+        return self._tls is None and not self._stopped and self._open_at(address) is not None
 
     @property
     def sign(self) -> Callable[[Command], Command] | None:
@@ -243,9 +240,8 @@ class Client:
 
     def key_of(self, address: str) -> int | None:
         """Return the key of the open connection to `host:port`, None when there is none."""
-        slot = self._slots.get(address)
-        shared = None if slot is None else slot.connection
-        return None if shared is None or not shared.is_open else shared.key
+        shared = self._open_at(address)
+        return None if shared is None else shared.key
 
     def connected(self) -> list[str]:
         """Return the addresses with an open connection."""
@@ -316,10 +312,15 @@ class Client:
         if not connection.calls:
             connection.close("")
 
-    async def _connected(self, address: str, timeout_s: float) -> Connection:
+    def _open_at(self, address: str) -> Connection | None:
         slot = self._slots.get(address)
-        if slot is not None and slot.connection is not None and slot.connection.is_open:
-            return slot.connection
+        shared = None if slot is None else slot.connection
+        return None if shared is None or not shared.is_open else shared
+
+    async def _connected(self, address: str, timeout_s: float) -> Connection:
+        shared = self._open_at(address)
+        if shared is not None:
+            return shared
         if self._stopped:
             raise Unreachable("the client is stopped")
         host, port = split_address(address)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import enum
 import itertools
 import logging
 from collections import deque
@@ -14,8 +13,8 @@ from roquet.base.overriding import override
 from roquet.protocol.codes import request_name
 from roquet.protocol.command import FLAG_ONE_WAY, FLAG_RESPONSE
 from roquet.remoting.codec import encode, encode_start
-from roquet.remoting.connections.in_flight import Deadlines, InFlight
-from roquet.remoting.connections.limits import NOTHING, Standing
+from roquet.remoting.connections.in_flight import Answer, Deadlines, InFlight
+from roquet.remoting.connections.limits import NOTHING, Standing, Stop
 from roquet.remoting.writing import write_through
 
 if TYPE_CHECKING:
@@ -35,18 +34,6 @@ COPY_MAX = 8 * 1024
 """A longer body is written as it is; shorter pieces are joined before they are."""
 _ANSWER = FLAG_RESPONSE
 _ASK = ~(FLAG_RESPONSE | FLAG_ONE_WAY)
-
-
-class Stop(enum.Flag):
-    """Why a connection is not read."""
-
-    NOTHING = 0
-    OUTPUT = enum.auto()
-    """The peer does not take what we write."""
-    IN_HAND = enum.auto()
-    """Too many bytes of its requests are being worked on."""
-    BARRIER = enum.auto()
-    """The ingest waits until the commands it gave out are done."""
 
 
 _FREE = Stop.NOTHING
@@ -96,9 +83,7 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer = buffer
         self._budget = budget
         self._config = config
-        self._calls: InFlight[asyncio.Future[Command]] = InFlight(
-            config.calls_max, config.first_opaque
-        )
+        self._calls: InFlight[Answer] = InFlight(config.calls_max, config.first_opaque)
         self._deadlines: Deadlines | None = None
         """Of calls; made with the first, which few connections of a server see."""
         self._transport: asyncio.Transport | None = None
@@ -155,6 +140,9 @@ class Connection(asyncio.BufferedProtocol):
             self.close(f"broken frame: {error}")
             return
         if not isinstance(fed, bytes):
+            if self._is_one_answer(fed):  # its caller goes on here, and may end the connection
+                self._settle(fed.commands[0], at_once=True)
+                return
             self._take_all(fed)
         elif fed:
             self._output.append(fed)
@@ -162,6 +150,17 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
         if self._charged[1] or self._stuck or not isinstance(fed, bytes):
             self._account()
+
+    def _is_one_answer(self, fed: FeedResult) -> bool:
+        """Tell whether a read brought one answer to a call of ours, and nothing is left to do.
+
+        Not below TLS, whose reading goes on behind this call with what its caller may have ended.
+        """
+        if len(fed.commands) != 1 or self._fd is None or not fed.commands[0].is_response:
+            return False
+        busy = fed.replies or fed.stopped or fed.broken or self._pending or self._stuck
+        kept = self._charged[1] or self._ingest.held(self.key)
+        return self._stopped is _FREE and not (busy or kept)
 
     def _take_all(self, fed: FeedResult) -> None:
         """Take what came of a read, and say at once what is wrong with the bytes behind it."""
@@ -212,7 +211,7 @@ class Connection(asyncio.BufferedProtocol):
         self._charged = NOTHING
         for waiter in self._calls.abandon():
             if not waiter.done():
-                waiter.set_exception(OutcomeUnknown(f"{self.address} closed the connection"))
+                waiter.fail(OutcomeUnknown(f"{self.address} closed the connection"))
         if self._writable is not None and not self._writable.done():
             self._writable.set_exception(Unreachable(f"{self.address} closed the connection"))
         self._owner.closed(self)
@@ -270,14 +269,11 @@ class Connection(asyncio.BufferedProtocol):
         """Ask the peer. Raises Unreachable or OutcomeUnknown."""
         if not self.is_open:
             raise Unreachable(f"{self.address} is not connected")
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[Command] = loop.create_future()
+        waiter = Answer(loop := asyncio.get_running_loop())
         opaque = self._calls.begin(waiter, self._now_ms() + int(timeout_s * 1000))
         if opaque is None:
             raise Unreachable(f"too many calls to {self.address} wait for an answer")
-        if self._deadlines is None:
-            self._deadlines = Deadlines(self._late)
-        deadlines = self._deadlines
+        deadlines = self._deadlines = self._deadlines or Deadlines(self._late)
         deadlines.begin(opaque, loop, timeout_s)
         try:
             frame = encode(command, opaque=opaque, flag=command.flag & _ASK)
@@ -293,8 +289,6 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             deadlines.end(opaque)
             self._calls.end(opaque)
-            if waiter.done() and not waiter.cancelled():
-                waiter.exception()  # seen, even when the caller left at the same moment
 
     async def drained(self, timeout_s: float) -> None:
         """Wait until the peer takes what we write. Raises Unreachable when it does not in time."""
@@ -311,7 +305,7 @@ class Connection(asyncio.BufferedProtocol):
         """Give up calls whose deadline has passed."""
         for waiter in self._calls.expire(now_ms):
             if not waiter.done():
-                waiter.set_exception(OutcomeUnknown(f"{self.address} did not answer in time"))
+                waiter.fail(OutcomeUnknown(f"{self.address} did not answer in time"))
 
     def clock_was_set(self, by_ms: int, now_ms: int) -> None:
         """Begin to measure silence anew, and let calls wait for as long as they would have."""
@@ -361,7 +355,7 @@ class Connection(asyncio.BufferedProtocol):
             self.write(data)
             return
         self.last_ms = self._now_ms()
-        transport.write(data)
+        write_through(transport, self._fd, data)
         if self._stuck:
             self._account()
 
@@ -438,15 +432,18 @@ class Connection(asyncio.BufferedProtocol):
     def _late(self, opaque: int) -> None:
         waiter = self._calls.end(opaque)
         if waiter is not None and not waiter.done():
-            waiter.set_exception(TimeoutError())
+            waiter.fail(TimeoutError())
 
-    def _settle(self, command: Command) -> None:
+    def _settle(self, command: Command, *, at_once: bool = False) -> None:
         waiter = self._calls.end(command.opaque)
         if waiter is None:
             log.debug("%s answers what nobody asked: opaque %d", self.address, command.opaque)
         elif not waiter.done():
             self.has_answered = True
-            waiter.set_result(command)
+            if at_once:
+                waiter.give_now(command)
+            else:
+                waiter.give(command)
 
     def _stop(self, reason: Stop) -> None:
         was = self._stopped

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+import asyncio
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
+    from contextvars import Context
+
+    from roquet.protocol.command import Command
 
 T = TypeVar("T")
 
@@ -128,3 +131,111 @@ class Deadlines:
             self._late(opaque)
         if self._ends_s:
             self._set(loop, min(self._ends_s.values()))
+
+
+class Answer:
+    """What a call awaits as it does a future: the peer's command, or an error.
+
+    A future of asyncio wakes the task that awaits it in the next turn of the loop, which asks the
+    kernel for events once more before: for calls made one after the other that is two turns and
+    two system calls each. `give_now` runs the task's next step within the read that brought the
+    answer instead. It has of a future what tasks ask for (`asyncio.isfuture` is true of it), and no
+    more. Invariants: one task awaits it; that is woken once, and never from within another task.
+    """
+
+    __slots__ = ("_asyncio_future_blocking", "_command", "_context", "_error",
+                 "_is_done", "_loop", "_wake")  # fmt: skip
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wait; nobody awaits it yet."""
+        self._asyncio_future_blocking = False
+        self._loop = loop
+        self._wake: Callable[[Any], object] | None = None
+        self._context: Context | None = None
+        self._is_done = False
+        self._command: Command | None = None
+        self._error: BaseException | None = None
+
+    def __await__(self) -> Generator[Answer, None, Command]:
+        """Suspend the task until there is something."""
+        if not self._is_done:
+            self._asyncio_future_blocking = True
+            yield self
+        return self.result()
+
+    def done(self) -> bool:
+        """Tell whether there is an answer or an error, or the caller left."""
+        return self._is_done
+
+    def give(self, command: Command) -> None:
+        """Have the caller go on with an answer in the next turn of the loop."""
+        self._command = command
+        self._end()
+
+    def give_now(self, command: Command) -> None:
+        """Have the caller go on with an answer at once, until it awaits something else.
+
+        For what runs as a callback of the loop and has nothing else to do; what runs in a task
+        gives the answer as `give` does.
+        """
+        wake, context = self._wake, self._context
+        if wake is None or context is None or asyncio.current_task(self._loop) is not None:
+            self.give(command)
+            return
+        self._command = command
+        self._is_done = True
+        self._wake = self._context = None
+        try:
+            context.run(wake, self)
+        except (SystemExit, KeyboardInterrupt) as error:
+            # The program's end goes to whoever runs the loop, not to the transport that read.
+            self._loop.call_soon(_raise, error)
+
+    def fail(self, error: Exception) -> None:
+        """Have the caller go on with an error in the next turn of the loop."""
+        self._error = error
+        self._end()
+
+    # --- what tasks ask for ------------------------------------------------------------------
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop of the task that may await it."""
+        return self._loop
+
+    def add_done_callback(
+        self, wake: Callable[[Any], object], *, context: Context | None = None
+    ) -> None:
+        """Keep what wakes the task."""
+        if self._is_done:
+            self._loop.call_soon(wake, self, context=context)
+        else:
+            assert self._wake is None, "one task awaits an answer"
+            self._wake, self._context = wake, context
+
+    def cancel(self, msg: object = None) -> bool:
+        """Let the task that awaits it be cancelled; False when there is an answer already."""
+        if self._is_done:
+            return False
+        self._error = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
+        self._end()
+        return True
+
+    def result(self) -> Command:
+        """Return the answer, or raise the error."""
+        if self._error is not None:
+            raise self._error
+        assert self._command is not None
+        return self._command
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        self._is_done = True
+        wake, self._wake = self._wake, None
+        if wake is not None:
+            self._loop.call_soon(wake, self, context=self._context)
+        self._context = None
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -23,6 +23,18 @@ class Standing(enum.IntEnum):
     """The header names none, or is not there yet."""
 
 
+class Stop(enum.Flag):
+    """Why a connection is not read."""
+
+    NOTHING = 0
+    OUTPUT = enum.auto()
+    """The peer does not take what we write."""
+    IN_HAND = enum.auto()
+    """Too many bytes of its requests are being worked on."""
+    BARRIER = enum.auto()
+    """The ingest waits until the commands it gave out are done."""
+
+
 Charge: TypeAlias = tuple[Standing, int]
 """Bytes that are kept for a connection, and for whom."""
 NOTHING: Charge = (Standing.PROVEN, 0)

@@ -17,9 +17,9 @@ from roquet.base.errors import UsageError
 from roquet.base.overriding import override
 from roquet.protocol.hosts import host_bytes
 from roquet.remoting.codec import command_of, decode
-from roquet.remoting.connections.connection import Connection, Stop
+from roquet.remoting.connections.connection import Connection
 from roquet.remoting.connections.ingest import FeedResult
-from roquet.remoting.connections.limits import MIB, Standing, stranger_bounds
+from roquet.remoting.connections.limits import MIB, Standing, Stop, stranger_bounds
 from roquet.remoting.connections.tls_socket import HandshakeError
 from roquet.remoting.native_transport import NativeTransport
 from roquet.remoting.tls import HANDSHAKE_S

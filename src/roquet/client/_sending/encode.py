@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, cast
 
 from roquet.base.arguments import a_text, table_of_texts, texts
@@ -45,7 +46,8 @@ def compose(
         a_text("tag", tag)
     if keys != ():
         texts("keys", keys)
-    table_of_texts("properties", user_properties)
+    if user_properties is not None:
+        table_of_texts("properties", user_properties)
     return _message(
         topic,
         _bytes(body),
@@ -57,7 +59,12 @@ def compose(
 
 
 def _bytes(body: object) -> bytes:
-    """Return a copy of what is bytes-like; a number is not so many zeros, a list no bytes."""
+    """Return what is bytes-like, copied where it may change.
+
+    A number is not so many zeros, and a list no bytes.
+    """
+    if type(body) is bytes:
+        return body  # nobody changes it
     if isinstance(body, str):
         try:
             return body.encode()
@@ -186,7 +193,7 @@ def _check_member(message: Message, first: Message) -> None:
 
 
 def _check(message: Message, options: ProducerOptions) -> None:
-    wrong = names.check_topic(message.topic) or names.check_may_send(message.topic)
+    wrong = _wrong_topic(message.topic)
     if wrong is not None:
         raise UsageError(wrong)
     # Callers without type checks may make a Message of anything.
@@ -205,12 +212,17 @@ def _check(message: Message, options: ProducerOptions) -> None:
         )
 
 
+@functools.lru_cache(maxsize=1024)
+def _wrong_topic(topic: str) -> str | None:
+    """Return what is wrong with a topic to send to; they are few, and messages many."""
+    return names.check_topic(topic) or names.check_may_send(topic)
+
+
 def _properties(
     message: Message, message_id: str, system: Mapping[str, str], options: ProducerOptions
 ) -> str:
     found = dict(message.properties)
-    reserved = properties.RESERVED & found.keys() - _MAY_BE_SET
-    if reserved:
+    if found and (reserved := properties.RESERVED & found.keys() - _MAY_BE_SET):
         raise UsageError(f"property names {sorted(reserved)} are RocketMQ's own")
     if message.tag:
         found[properties.TAGS] = message.tag

@@ -42,9 +42,7 @@ class UniqueIds:
     def __init__(self, address: bytes, pid: int, process_hash: int) -> None:
         if len(address) not in (4, 16):
             raise ValueError("an address has 4 or 16 bytes")
-        self._prefix = (
-            address + (pid & 0xFFFF).to_bytes(2, "big") + (process_hash & 0xFFFFFFFF).to_bytes(4)
-        )
+        self._prefix = f"{address.hex().upper()}{pid & 0xFFFF:04X}{process_hash & 0xFFFFFFFF:08X}"
         # One step each: producers of the blocking client make ids on threads of their own.
         self._counter = itertools.count(1)
         self._month = (0, 0)
@@ -55,8 +53,8 @@ class UniqueIds:
         if not start_ms <= now_ms < next_ms:
             start_ms, next_ms = self._month = _month_around(now_ms)
         since = max(0, now_ms - start_ms) & 0xFFFFFFFF
-        tail = since.to_bytes(4, "big") + (next(self._counter) & 0xFFFF).to_bytes(2, "big")
-        return (self._prefix + tail).hex().upper()
+        tail = since << 16 | next(self._counter) & 0xFFFF
+        return self._prefix + tail.to_bytes(6, "big").hex().upper()
 
 
 def _month_around(now_ms: int) -> tuple[int, int]:

@@ -63,3 +63,31 @@ def test_a_handler_that_fails_again_and_again_is_logged_once(
     asyncio.run(run())
     assert len(caplog.messages) == 1
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_half_requests_give_way_to_whole_ones() -> None:
+    async def main() -> None:
+        server = HttpServer(
+            lambda _: text_answer("ok"), host="127.0.0.1", port=0, connections_max=8
+        )
+        await server.start()
+        try:
+            halves: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+            for _ in range(3 * 8):
+                halves.append(await asyncio.open_connection("127.0.0.1", server.port))
+                halves[-1][1].write(b"GET /li")
+                await halves[-1][1].drain()
+            answer = await fetch(server.port, b"GET /livez HTTP/1.1\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 200 ")
+            # The one that has waited longest was closed, the latest waits still.
+            with contextlib.suppress(ConnectionError):
+                assert await asyncio.wait_for(halves[0][0].read(), 20) == b""
+            reader, writer = halves[-1]
+            writer.write(b"vez HTTP/1.1\r\n\r\n")
+            assert (await asyncio.wait_for(reader.read(), 20)).startswith(b"HTTP/1.1 200 ")
+            for _, each in halves:
+                each.close()
+        finally:
+            await server.stop()
+
+    asyncio.run(main())

@@ -97,6 +97,8 @@ class HttpServer:
         self._connections_max = connections_max
         self._server: asyncio.Server | None = None
         self._connections = 0
+        self._peers: dict[asyncio.StreamWriter, None] = {}
+        """Connections that wait for their peer: for its request, or for room for the answer."""
         self._rated = RateLog(log, SystemClock())
 
     @property
@@ -124,7 +126,8 @@ class HttpServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections += 1
         try:
-            if self._connections <= self._connections_max:
+            if self._connections <= self._connections_max or self._make_room():
+                self._peers[writer] = None
                 async with asyncio.timeout(_REQUEST_S):
                     await self._one(reader, writer)
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
@@ -133,17 +136,32 @@ class HttpServer:
             self._rated.warning("request", f"a request over HTTP failed: {error!r}", error=error)
         finally:
             self._connections -= 1
+            self._peers.pop(writer, None)
             writer.close()
+
+    def _make_room(self) -> bool:
+        """Close the connection that has waited longest for its peer; false where none waits.
+
+        Half requests of strangers would shut out who looks whether the process lives.
+        """
+        oldest = next(iter(self._peers), None)
+        if oldest is None:
+            return False
+        del self._peers[oldest]
+        oldest.transport.abort()
+        return True
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         method = ""
         try:
             request = await self._read(reader)
+            self._peers.pop(writer, None)
         except _UnusableError as error:
             answer = text_answer(str(error), error.status)
         else:
             method = request.method
             answer = await self._ask(request)
+            self._peers[writer] = None
         more = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
         writer.write(
             f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"

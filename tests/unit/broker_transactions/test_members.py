@@ -111,3 +111,12 @@ def test_member_is_asked_only_about_topics_that_it_may_publish_to(key: str, aske
     client = Client(FakePeer(), "c", "JAVA", 1, key)
     assert desk.members.may_be_asked(client, "orders") is asked
     assert Desk().members.may_be_asked(client, "orders")
+
+
+def test_member_of_a_former_password_is_asked_nothing() -> None:
+    guard = Guard(Accounts(), broker_needs)
+    desk = Desk(guard)
+    now = guard.secrets["maker-one"]
+    for secret, is_asked in ((now, True), (None, True), (b"the former one", False)):
+        client = Client(FakePeer(), "c", "JAVA", 1, "maker-one", secret=secret)
+        assert desk.members.may_be_asked(client, "orders") is is_asked

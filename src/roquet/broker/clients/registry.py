@@ -37,6 +37,8 @@ class Client:
     """Of the account that its heartbeats are signed by."""
     heard_at_ms: int = 0
     """When the heartbeat came that showed it, Unix milliseconds: for people, not for ages."""
+    secret: bytes | None = dataclasses.field(default=None, repr=False, compare=False)
+    """What the account signed that heartbeat with; None where nobody has to sign."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,10 @@ class Access:
         """Whether nobody needs an account."""
         return self._rights is EVERYBODY
 
+    def secret(self, caller: Caller) -> bytes | None:
+        """Return what a caller signs with now; None where nobody has to sign."""
+        return self._rights.secrets.get(caller.access_key)
+
     def require_read(self, caller: Caller, name: str) -> None:
         """Raise Refusal unless the caller may read a topic; a retry topic is its group's."""
         self.require(caller, (topic(name, Perm.SUB | Perm.GET),))

@@ -37,7 +37,12 @@ class ProducerMembers:
         self._rights = rights
 
     def may_be_asked(self, client: Client, real_topic: str) -> bool:
-        """Tell whether a member may be shown a half message of a topic."""
+        """Tell whether a member may be shown a half message of a topic.
+
+        One whose account signs otherwise since its heartbeat may not.
+        """
+        if client.secret not in {None, self._rights.secrets.get(client.access_key)}:
+            return False
         caller = Caller(client.access_key, client.peer.address)
         return self._rights.has(caller, [topic(real_topic, Perm.PUB)])
 

@@ -114,10 +114,12 @@ class Clients:
 
         Raises Refusal; the groups that were let in until then stay.
         """
+        secret = self._access.secret(caller)
         async for needs in in_slices(heartbeat_needs(data), GROUPS_AT_ONCE):
             self._access.require(caller, needs)
         self._check_limits(client.peer.key, data, caller.access_key)
         consumers, full = await self._known_consumers(data)
+        client = dataclasses.replace(client, secret=secret)
         # Others had their turn; nobody is let in who has hung up meanwhile.
         changed = await self._register(client, data, consumers)
         if full is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from roquet.base.errors import Unreachable
 from roquet.base.overriding import override
@@ -282,3 +282,48 @@ def test_what_a_master_deleted_goes_before_its_offsets_are_followed(tmp_path: Pa
     master.version = "2"
     asyncio.run(sync.tick())
     assert master.asked == 3
+
+
+def test_deletions_are_asked_for_between_copies_and_listed_only_when_they_changed(
+    tmp_path: Path,
+) -> None:
+    """A master that is lost before the next copy has told of them all the same."""
+
+    class Looked(Master):
+        version, earlier = "1", False
+        asked: ClassVar[list[dict[str, str] | None]] = []
+
+        @override
+        async def call(self, address: str, command: Command, timeout_s: float = 3.0) -> Command:
+            if command.code != RequestCode.GET_ALL_CONSUMER_OFFSET:
+                return await super().call(address, command, timeout_s)
+            self.asked.append(command.ext)
+            answer = Command(ResponseCode.SUCCESS, {"deletions": "true"}, flag=1)
+            if not self.earlier:
+                answer.ext = {"deletions": "true", "deletionsSince": self.version}
+            if self.earlier or self.version != (command.ext or {}).get("deletionsSince"):
+                answer.body = DeletionsBody({"T": 7}, {}, {"T": 70}).encode()
+            return answer
+
+    followed: list[DeletionsBody] = []
+
+    class Copies:
+        async def follow(self, body: DeletionsBody) -> bool:
+            followed.append(body)
+            return True
+
+        async def look_at_log(self) -> None:
+            pass
+
+    master = Looked()
+    sync, _ = slave(tmp_path, master, Copies())
+    for version, count in (("1", 1), ("1", 1), ("2", 2)):
+        master.version = version
+        asyncio.run(sync.look_at_deletions())
+        assert len(followed) == count
+    assert [ext and ext.get("deletionsSince") for ext in master.asked] == ["", "1", "1"]
+    master.earlier = True
+    asyncio.run(sync.look_at_deletions())
+    asyncio.run(sync.look_at_deletions())
+    assert len(master.asked) == 4, "one of an earlier release would send its list each time"
+    assert len(followed) == 2

@@ -123,3 +123,36 @@ def test_slave_that_leads_gives_all_of_a_topic_made_again_and_nothing_of_the_for
                 assert bodies == [b"new%d" % number for number in range(8)]
 
     asyncio.run(main())
+
+
+def test_deletion_reaches_the_slave_before_the_next_copy_of_its_offsets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The master is lost before that, and nothing was sent since."""
+
+    async def never() -> None:
+        pass
+
+    async def main() -> None:
+        async with pair_world(tmp_path) as world, world.slave(slaveReadEnable="true") as slave:
+            async with world.master() as master:
+                await former_life(world, master, slave)
+                monkeypatch.setattr(slave.pair.sync, "_offsets", never)
+                for topic in TOPICS:
+                    await ok(world, master, RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic)
+                name = {"groupName": "again", "cleanOffset": "true"}
+                await ok(world, master, RequestCode.DELETE_SUBSCRIPTIONGROUP, **name)
+                known, wanted = slave.metadata.deletions, {*TOPICS, "again"}
+                await until(
+                    lambda: {*known.export().topics, *known.export().groups} >= wanted,
+                    "the deletions are known",
+                )
+            await lead(world, slave)
+            offsets = slave.metadata.offsets
+            for topic in TOPICS:
+                assert slave.metadata.topics.get(topic) is None
+                assert slave.store.max_offset(topic, 0) == 0
+                assert [offsets.committed(group, topic, 0) for group in GROUPS] == [None] * 2
+            assert slave.metadata.groups.get("again") is None
+
+    asyncio.run(main())

@@ -27,6 +27,8 @@ _DIVERGED = (
 )
 
 TICK_S = 0.1
+LOOK_S = 1.0
+"""Between two questions for what the master has deleted."""
 """How late a connection that says nothing is ended, and how old what is shown of a slave may be."""
 
 
@@ -185,6 +187,7 @@ class SlaveSide:
         self.timers = (
             Timer("follow the master", self.tick, TICK_S, TICK_S),
             Timer("copy the master's tables", sync.tick, interval_s, min(interval_s, 1)),
+            Timer("follow deletions", sync.look_at_deletions, LOOK_S, LOOK_S),
         )
 
     def on_follow(self, forget: Callable[[], None]) -> None:

@@ -7,6 +7,9 @@ a master bounds (`store/tables/offsets.py`): it is read beside the loop and foll
 never go back: an offset here that is ahead (clients commit to a slave while the master is away)
 stays, unless the master's own value went back, which only an administrator does. What fails is
 tried next time.
+
+What was deleted is asked for each second: a master that is lost until then takes the news along,
+and its successor has the messages and offsets of before.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from roquet.protocol.bodies.offsets import ConsumerOffsetBody, DelayOffsetBody
 from roquet.protocol.bodies.topics import TopicTableBody, encode_data_version
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from roquet.protocol.headers.offset import DELETIONS, HAS_LIGHT_OFFSETS
+from roquet.protocol.headers.offset import DELETIONS, DELETIONS_SINCE, HAS_LIGHT_OFFSETS
 from roquet.protocol.light import light_topics
 from roquet.service.ratelog import RateLog
 from roquet.service.slices import in_slices, read_body
@@ -32,7 +35,7 @@ from roquet.store.tables.files import FILE_SIZE_MAX, JsonFile
 from roquet.store.timer_wheel import drop_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
     from roquet.base.clock import Clock
@@ -147,6 +150,8 @@ class SlaveSync:
         self._asking: asyncio.Task[Command] | None = None
         self._deletions = deletions
         self._deletions_version: str | None = None
+        self._may_look = deletions is not None
+        self._copying = asyncio.Lock()
 
     @property
     def master(self) -> str | None:
@@ -159,6 +164,7 @@ class SlaveSync:
             self._master = address
             self._seen.clear()
             self._deletions_version = None
+            self._may_look = self._deletions is not None
 
     def forget(self) -> None:
         """Know no master any more, and let go of a question that is under way."""
@@ -183,9 +189,7 @@ class SlaveSync:
 
     async def tick(self) -> None:
         """Ask for everything once: the action of a timer."""
-        if not self._state.is_slave:
-            return
-        for what, step in (
+        await self._copy(
             ("topics", self._topics),
             ("groups", self._groups),
             ("consumer offsets", self._offsets),
@@ -193,13 +197,23 @@ class SlaveSync:
             ("message request modes", self._modes),
             ("timer check point", self._timer_check),
             ("timer metrics", self._timer_metrics),
-        ):
-            if self._master is None:
-                return
-            try:
-                await step()
-            except (RoquetError, ValueError, OSError) as error:
-                self._log.warning(what, f"{what} of the master are not copied: {error}")
+        )
+
+    async def look_at_deletions(self) -> None:
+        """Follow what the master has deleted since the last copy: the action of a timer."""
+        # A master that knows no such question sends all offsets, or the whole list, each time.
+        if self._may_look and not self._copying.locked():
+            await self._copy(("deletions", self._look_at_deletions))
+
+    async def _copy(self, *steps: tuple[str, Callable[[], Awaitable[None]]]) -> None:
+        async with self._copying:
+            for what, step in steps:
+                if self._master is None or not self._state.is_slave:
+                    return
+                try:
+                    await step()
+                except (RoquetError, ValueError, OSError) as error:
+                    self._log.warning(what, f"{what} of the master are not copied: {error}")
 
     async def _ask(self, code: RequestCode) -> bytes | None:
         """Return the answer's body; None when the master has no such thing."""
@@ -306,6 +320,25 @@ class SlaveSync:
         if HAS_LIGHT_OFFSETS in (answer.ext or {}):
             await self._forget_lights(table, master)
         await self._metadata.offsets.persist()
+
+    async def _look_at_deletions(self) -> None:
+        known = self._deletions_version or ""
+        answer = await self._answer(
+            RequestCode.GET_ALL_CONSUMER_OFFSET, {DELETIONS: "true", DELETIONS_SINCE: known}
+        )
+        if answer is None:
+            return
+        version = (answer.ext or {}).get(DELETIONS_SINCE)
+        self._may_look = version is not None
+        if version is None or version == known:
+            return
+        await self._topics()
+        await self._groups()
+        body = await asyncio.to_thread(_deletions, answer.body or b"{}")
+        if self._deletions is None or not self._state.is_slave:
+            return
+        if await self._deletions.follow(body):
+            self._deletions_version = version
 
     async def _follow_deletions(self) -> bool:
         if self._deletions is None:

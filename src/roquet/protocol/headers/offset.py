@@ -103,3 +103,7 @@ In a request: the answer shall be the list of deletions (`DeletionsBody`) instea
 answer with offsets: a text that differs when the list has changed; in one with the list: "true".
 RocketMQ knows neither, and answers with offsets.
 """
+DELETIONS_SINCE = "deletionsSince"
+"""Beside it in a request: the version that the slave has. The answer names the present one here,
+and lists nothing when that is the same. A master of an earlier release always sends the list.
+"""

@@ -19,7 +19,7 @@ from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.headers.admin import CloneGroupOffsetRequest, QueryCorrectionOffset
 from roquet.protocol.headers.client import ResetOffsetRequest
-from roquet.protocol.headers.offset import DELETIONS, HAS_LIGHT_OFFSETS
+from roquet.protocol.headers.offset import DELETIONS, DELETIONS_SINCE, HAS_LIGHT_OFFSETS
 from roquet.remoting.router import Request, Route
 from roquet.service.slices import write_rows
 
@@ -89,9 +89,15 @@ class OffsetAdminAdapter:
     async def export(self, request: Request) -> Command:
         """Return every committed offset, or what was deleted: how slaves follow."""
         caller = self._callers.of(request)
-        if DELETIONS in (request.command.ext or {}):
+        asked = request.command.ext or {}
+        if DELETIONS in asked:
+            ext = {DELETIONS: "true"}
+            if DELETIONS_SINCE in asked:
+                ext[DELETIONS_SINCE] = self._offsets.deletions_version(caller)
+                if ext[DELETIONS_SINCE] == asked[DELETIONS_SINCE]:
+                    return reply_to(request.command, ext=ext)
             listed = await asyncio.to_thread(self._offsets.deletions(caller).encode)
-            return reply_to(request.command, ext={DELETIONS: "true"}, body=listed)
+            return reply_to(request.command, ext=ext, body=listed)
         # Before the offsets: what is deleted while they are read is another list.
         ext = {HAS_LIGHT_OFFSETS: "true", DELETIONS: self._offsets.deletions_version(caller)}
         return reply_to(request.command, ext=ext, body=await self._offsets.encoded(caller))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from broker_harness import dispatched, play, records
+from pop_harness import GROUP, TOPIC, ack_command, pop
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.testing.process import BrokerProcess
@@ -175,5 +176,40 @@ def test_group_change_whose_table_write_failed_is_refused_every_time(
         table = (tmp_path / "broker-a/config/subscriptionGroup.json").read_bytes()
         assert (b'"made"' in table) is (code is RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
         assert (b'"known"' in table) is (code is not RequestCode.DELETE_SUBSCRIPTIONGROUP)
+
+    play(tmp_path, tell)
+
+
+@pytest.mark.parametrize("table", ["consumerOffset.json", "subscriptionGroup.json"])
+def test_group_whose_deletion_cannot_be_saved_stays_as_it_was(tmp_path: Path, table: str) -> None:
+    """An ordered pop does not give again what it gave, and nothing is read from its beginning."""
+
+    async def tell(it: Cluster) -> None:
+        for number in range(4):
+            assert (await it.send(TOPIC, b"%d" % number)).code == 0
+        await dispatched(it)
+        order = {"order": "true", "queueId": "0", "maxMsgNums": "2"}
+        first = await pop(it, **order)
+        assert first.bodies == [b"0", b"1"]
+        assert (await it.call(ack_command(first.handles[0]))).code == 0
+        metadata = it.broker.metadata
+        metadata.groups.set_forbidden(GROUP, "other", 2)
+        metadata.offsets.commit(GROUP, "other", 3, 7)
+        before = metadata.groups.get(GROUP)
+        offsets, times = metadata.offsets.export().offsets, metadata.deletions.export()
+        side = side_file(tmp_path / "broker-a", table)
+        side.mkdir()
+        fields = {"groupName": GROUP, "cleanOffset": "true"}
+        delete = Command(RequestCode.DELETE_SUBSCRIPTIONGROUP, ext=fields)
+        for _ in range(2):
+            assert (await it.call(delete)).code == ResponseCode.SYSTEM_ERROR
+            assert metadata.groups.get(GROUP) == before
+            assert metadata.groups.forbidden(GROUP, "other") == 2
+            assert metadata.offsets.export().offsets == offsets
+            assert metadata.deletions.export() == times
+            assert not (await pop(it, **order)).bodies
+        side.rmdir()
+        assert (await it.call(delete)).code == 0
+        assert (await pop(it, **order)).bodies == [b"0", b"1"]
 
     play(tmp_path, tell)

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
+from roquet.base.errors import RoquetError
 from roquet.broker.api.groups import GroupListing
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.model.attributes import GROUP_ATTRIBUTES, LIGHT_BIND_TOPIC
@@ -14,7 +15,7 @@ from roquet.service.slices import in_slices
 from roquet.store.tables.groups import FORBIDDEN_SUBSCRIPTION
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.groups import DeleteGroupRequest, GroupReadableRequest, PutGroup
@@ -53,19 +54,41 @@ class Groups:
         await self._groups.persist()
 
     async def delete(self, request: DeleteGroupRequest, caller: Caller) -> None:
-        """Delete a group, and its offsets when that is asked for."""
-        known = self._groups.remove(request.group)
-        self._stats.forget_group(request.group)
+        """Delete a group, and its offsets when that is asked for.
+
+        When a table cannot be written, the group stays as it was: raises RoquetError, OSError.
+        """
+        name = request.group
+        forbidden = dict(self._groups.all_forbidden().get(name) or {})
+        known = self._groups.remove(name)
         # The offsets of a group of light topics go in any case: they are of no other use.
         is_light = known is not None and LIGHT_BIND_TOPIC in known.attributes
-        if request.with_offsets or is_light:
-            # With its offsets: whoever takes the name gets the messages in flight anyway.
-            self._deletions.group(request.group)
-            await self._offsets.remove_group(request.group)
-            await self._offsets.persist()
-            await self._deletions.persist()
-        await self._groups.persist()
-        log.info("group %s was deleted by %s", request.group, caller.address)
+        offsets: dict[str, dict[int, int]] = {}
+        undo: Callable[[], None] | None = None
+        try:
+            if request.with_offsets or is_light:
+                # With its offsets: whoever takes the name gets the messages in flight anyway.
+                undo = self._deletions.group(name)
+                topics = self._offsets.topics_of(name)
+                offsets = {topic: dict(self._offsets.queues(name, topic)) for topic in topics}
+                await self._offsets.remove_group(name)
+                await self._offsets.persist()
+                await self._deletions.persist()
+            await self._groups.persist()
+        except (RoquetError, OSError):
+            if undo is not None:
+                undo()
+            for topic, queues in offsets.items():
+                for queue_id, offset in queues.items():
+                    if self._offsets.committed(name, topic, queue_id) is None:
+                        self._offsets.commit(name, topic, queue_id, offset)
+            if known is not None and self._groups.get(name) is None:
+                self._groups.put(known)
+                for topic, bits in forbidden.items():
+                    self._groups.set_forbidden(name, topic, bits)
+            raise
+        self._stats.forget_group(name)
+        log.info("group %s was deleted by %s", name, caller.address)
 
     async def get(self, group: str, caller: Caller) -> SubscriptionGroupConfig:
         """Return one group, creating it first where that is allowed. Raises Refusal.

@@ -133,16 +133,19 @@ class Deletions:
         self._note(self._topics, name)
 
         def undo() -> None:
-            self._topics.pop(name, None)
-            if before is not None:
-                self._topics = _latest({**self._topics, name: before})
-            self._changes += 1
+            self._topics = self._without(self._topics, name, before)
 
         return undo
 
-    def group(self, name: str) -> None:
-        """Note that a group is being deleted, with its offsets."""
+    def group(self, name: str) -> Callable[[], None]:
+        """Note that a group is being deleted, with its offsets; returns what takes it back."""
+        before = self._groups.get(name)
         self._note(self._groups, name)
+
+        def undo() -> None:
+            self._groups = self._without(self._groups, name, before)
+
+        return undo
 
     def covers(self, topic: str, group: str, pop_time_ms: int) -> bool:
         """Tell whether topic or group were deleted after a pop."""
@@ -183,6 +186,11 @@ class Deletions:
         self._changes += 1
         if len(table) > NAMES_MAX:
             self._drop(table, next(iter(table)))
+
+    def _without(self, table: dict[str, int], name: str, before: int | None) -> dict[str, int]:
+        self._changes += 1
+        table.pop(name, None)
+        return table if before is None else _latest({**table, name: before})
 
     def _drop(self, table: dict[str, int], name: str) -> None:
         del table[name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import TYPE_CHECKING
 
@@ -17,10 +16,11 @@ def write_through(transport: asyncio.WriteTransport, fd: int | None, data: bytes
     leaves everything to the transport, as does data of before that waits there.
     """
     if fd is not None and not transport.get_write_buffer_size():
-        # A failure is met again by the transport, which ends the connection.
-        with contextlib.suppress(OSError):
+        try:
             sent = os.write(fd, data)
-            if sent == len(data):
-                return
-            data = data[sent:]
+        except OSError:
+            sent = 0  # it is met again by the transport, which ends the connection
+        if sent == len(data):
+            return
+        data = data[sent:]
     transport.write(data)

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from roquet.broker.api.pop import PopRequest
 from roquet.broker.api.refusal import Refusal
 from roquet.broker.pop.receive.reads import Draw
-from roquet.model import frozen
 from roquet.model.subscription import ExpressionType
-from roquet.protocol.pop.records import PopCheckpoint
+from roquet.protocol.pop.records import checkpoint_of
 from roquet.remoting.connections.popped import PopHere, Wish
 
 if TYPE_CHECKING:
@@ -50,8 +49,6 @@ _BY_TAG = frozenset({None, "", ExpressionType.TAG})
 
 ROUTES_MAX = 4096
 """Ways through the queues that are remembered, of all plans: one a number that a pop may draw."""
-
-checkpoint_of = frozen.maker(PopCheckpoint)
 
 
 class _Route(NamedTuple):

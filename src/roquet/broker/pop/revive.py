@@ -358,6 +358,8 @@ class ReviveService:
         stored = tuple(offset for (_, offset), outcome in pairs if outcome in _STORED)
         if stored:
             await self._note(queue_id, checkpoint, stored)
+        if len(stored) == len(unacked):
+            return True
         for (bit, offset), outcome in zip(unacked, outcomes, strict=True):
             is_done = outcome is not Outcome.WAIT
             if outcome is Outcome.FAILED:

@@ -58,8 +58,11 @@ class Waiting:
 
     def unacked(self) -> list[tuple[int, int]]:
         """Return (bit, queue offset) of the messages that are to be delivered again."""
-        offsets = enumerate(self.checkpoint.offsets())
-        return [(bit, offset) for bit, offset in offsets if not has_bit(self.bits, bit)]
+        offsets, bits = enumerate(self.checkpoint.offsets()), self.bits
+        if not bits:
+            # Nobody has acknowledged any of them: what is redelivered is mostly so.
+            return list(offsets)
+        return [(bit, offset) for bit, offset in offsets if not has_bit(bits, bit)]
 
     def as_it_stands(self) -> PopCheckpoint:
         """Return the checkpoint with what is acknowledged by now."""
@@ -173,9 +176,10 @@ class ReviveQueue:
             # The wheel fires a record again after a crash.
             return
         waiting = Waiting(checkpoint, offset, checkpoint.bits)
-        for bit, message in enumerate(checkpoint.offsets()):
-            if self._strays.pop(key, message):
-                waiting.done(bit)
+        if len(self._strays):
+            for bit, message in enumerate(checkpoint.offsets()):
+                if self._strays.pop(key, message):
+                    waiting.done(bit)
         same.append(waiting)
         self._waiting.append(waiting)
 

@@ -56,6 +56,8 @@ class Buffered:
     """Whether the checkpoint is being stored: its record may be in the log already."""
     is_dropped: bool = False
     """Whether nobody needs it any more: its topic or group is gone."""
+    name: MergeKey | None = None
+    """What acknowledgements find the checkpoint by."""
 
     @property
     def is_done(self) -> bool:
@@ -142,15 +144,19 @@ class MergeBuffer:
             or len(self._by_key) >= rules.checkpoints_max
         ):
             return False
-        key = str(checkpoint.topic), str(checkpoint.group), checkpoint.queue_id
-        queue = self._queues.get(key, ())
+        name = checkpoint.merge_key
+        key = name[:3]
+        # An empty list is entered with its first checkpoint.
+        queue = self._queues.get(key) or collections.deque[Buffered]()
         if len(queue) >= rules.queue_max:
             return False
-        assert checkpoint.merge_key not in self._by_key, "whoever adds asks `knows` before"
+        assert name not in self._by_key, "whoever adds asks `knows` before"
         assert not queue or next_offset >= queue[-1].next_offset, "pops go forward"
-        entry = Buffered(key, next_offset, checkpoint, revive_queue)
-        self._by_key[checkpoint.merge_key] = entry
-        self._queues.setdefault(key, collections.deque()).append(entry)
+        entry = Buffered(key, next_offset, checkpoint, revive_queue, name=name)
+        self._by_key[name] = entry
+        if not queue:
+            self._queues[key] = queue
+        queue.append(entry)
         self._schedule(entry)
         return True
 
@@ -343,8 +349,8 @@ class MergeBuffer:
 
     def _leave(self, entry: Buffered) -> None:
         """Forget a checkpoint, and move the group's offset as far as its list allows."""
-        assert entry.checkpoint is not None
-        del self._by_key[entry.checkpoint.merge_key]
+        assert entry.name is not None, "it has a checkpoint"
+        del self._by_key[entry.name]
         queue = self._queues.get(entry.key)
         if queue is None or queue[0] is not entry:
             return

@@ -25,7 +25,7 @@ from roquet.broker.pop.receive.reads import (
     rest_of,
 )
 from roquet.protocol.pop.handle import ReceiptHandle, Taken, retry_flag
-from roquet.protocol.pop.records import PopCheckpoint
+from roquet.protocol.pop.records import checkpoint_of
 from roquet.protocol.pop.topics import ORDER_REVIVE_QUEUE
 from roquet.service.ratelog import RateLog
 from roquet.store.results import GetResult, GetStatus, StoreFault
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from roquet.broker.pop.receive.records import ReviveLog
     from roquet.broker.pop.receive.rules import PopConfig
     from roquet.model.topic import TopicConfig
+    from roquet.protocol.pop.records import PopCheckpoint
     from roquet.store.tables.topics import TopicTable
 
 log = logging.getLogger(__name__)
@@ -266,7 +267,7 @@ class PopService:
         request = run.request
         name, group, queue_id = key
         offsets = offsets_of(result, offset, name)
-        checkpoint = PopCheckpoint(
+        checkpoint = checkpoint_of(
             topic=name,
             group=group,
             queue_id=queue_id,

@@ -17,6 +17,8 @@ from roquet.store.results import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from roquet.broker.messages.schedule import DelayLevels
     from roquet.testing.clock import FakeClock
 
@@ -76,6 +78,14 @@ class FakeStore:
     async def put(self, draft: Draft, *, wait: bool | None = None) -> PutResult:
         """Append, or answer the next of `statuses`."""
         self.waits.append(wait)
+        return self._append(draft)
+
+    def append(self, drafts: Sequence[Draft]) -> list[PutResult]:
+        """Append without a wait; what follows one that was refused is stored all the same."""
+        self.waits += [False] * len(drafts)
+        return [self._append(draft) for draft in drafts]
+
+    def _append(self, draft: Draft) -> PutResult:
         status = self.statuses.pop(0) if self.statuses else PutStatus.PUT_OK
         if not status.is_stored:
             return PutResult(status, why="a test says so")

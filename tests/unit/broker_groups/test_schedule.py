@@ -10,6 +10,7 @@ import pytest
 
 from roquet.base.errors import Corrupt, UsageError
 from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.messages import schedule
 from roquet.broker.messages.schedule import (
     BATCH,
     SCHEDULE_GROUP,
@@ -22,13 +23,13 @@ from roquet.broker.metrics.stats import BrokerStats
 from roquet.protocol import names
 from roquet.protocol.bodies.offsets import DelayOffsetBody
 from roquet.service.lifecycle import App, Part
-from roquet.store.results import Draft, PutStatus, StoreFault
+from roquet.store.results import Draft, PutResult, PutStatus, StoreFault
 from roquet.store.tables.files import JsonFile
 from roquet.testing.clock import FakeClock
 from roquet.testing.memory_store import FakeStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
     from pathlib import Path
 
     from roquet.broker.metrics.traffic import InnerTraffic
@@ -207,6 +208,51 @@ async def test_a_level_that_cannot_deliver_holds_up_only_itself(story: Story) ->
     assert await story.after(9.9) == 0
     assert await story.after(0.1) == 1
     assert story.schedule.progress()[0].offset == 1
+
+
+@told
+async def test_messages_behind_one_that_is_not_stored_are_stored_once(story: Story) -> None:
+    for number in range(80):
+        await story.send(1, n=str(number))
+    await story.clock.advance(1)
+    story.store.statuses = [
+        PutStatus.PUT_OK,
+        PutStatus.SERVICE_NOT_AVAILABLE,
+        PutStatus.PUT_OK,
+        PutStatus.MESSAGE_ILLEGAL,
+        PutStatus.SERVICE_NOT_AVAILABLE,
+    ]
+    await story.schedule.deliver()
+    assert story.schedule.progress()[0].offset == 1
+    assert await story.after(9.9) == BATCH - 3
+    story.store.statuses = [PutStatus.PUT_OK, PutStatus.SERVICE_NOT_AVAILABLE]
+    assert await story.after(0.1) == BATCH - 1, "the first of the two, and one that is new"
+    assert story.schedule.progress()[0].offset == 4
+    assert await story.after(10) == 79
+    assert story.schedule.progress()[0].offset == 80
+    assert len({r.properties for r in story.store.of("Orders")}) == 79
+
+
+@told
+async def test_bytes_of_one_append_are_bounded_and_nothing_waits_for_the_next_round(
+    story: Story,
+) -> None:
+    for _ in range(20):
+        await story.send(1)
+    await story.clock.advance(0.5)
+    await story.send(1)
+    sizes: list[int] = []
+    append = story.store.append
+
+    def noted(drafts: Sequence[Draft]) -> list[PutResult]:
+        sizes.append(len(drafts))
+        return append(drafts)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schedule, "BATCH_BYTES", 250)
+        patch.setattr(story.store, "append", noted)
+        assert await story.after(0.5) == 20
+    assert sizes == [3] * 6 + [2]
 
 
 @told

@@ -31,7 +31,7 @@ from roquet.store.results import Draft, PutStatus, StoreFault
 from roquet.store.tables.key_values import Rows, TableCodec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from roquet.base.clock import Clock
     from roquet.broker.metrics.traffic import InnerTraffic
@@ -43,7 +43,9 @@ log = logging.getLogger(__name__)
 
 LEVELS_MAX = 1_000
 BATCH = 32
-"""Messages that one level may deliver before the next has its turn."""
+"""Messages that one level may deliver, with one append, before the next has its turn."""
+BATCH_BYTES = 256 << 10
+"""Nor more than these, and one message: senders need not wait long."""
 ROUND_MS_MAX = 1_000
 """A round with more to do than fits ends here, so that a stop never waits long for it."""
 RETRY_MS = 10_000
@@ -147,8 +149,8 @@ class ScheduleStore(Protocol):
         """Return a message of the log, None when there is none at the offset."""
         ...
 
-    async def put(self, draft: Draft, *, wait: bool | None = None) -> PutResult:
-        """Append a message; `wait` overrides whether to wait for its durability."""
+    def append(self, drafts: Sequence[Draft]) -> list[PutResult]:
+        """Append messages together; each has an outcome of its own. Waits for nothing."""
         ...
 
     async def flush(self) -> None:
@@ -164,6 +166,8 @@ class _Level:
     # Messages below this offset had been stored by the time that `seen_due_ms` is counted from.
     seen_offset: int = 0
     seen_due_ms: int = 0
+    # What is settled of the messages behind one that could not be stored: less than a batch.
+    settled: set[int] = dataclasses.field(default_factory=set[int])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -307,18 +311,20 @@ class DelaySchedule:
             self._idle_ms = min(self._idle_ms, level.not_before_ms - steady_ms)
             return False
         units = self._next_units(level)
-        for physical_offset, size, deliver_ms in units:
-            if not self._is_due(level, deliver_ms, now_ms):
-                wait_ms = deliver_ms - now_ms
+        due: list[tuple[int, int, int]] = []
+        for unit in units:
+            if not self._is_due(level, unit[2], now_ms):
+                wait_ms = unit[2] - now_ms
                 if wait_ms > self._delays.delay_ms(level.number):
                     wait_ms = level.seen_due_ms - now_ms
                 self._idle_ms = min(self._idle_ms, wait_ms)
-                return False
-            if not await self._deliver_one(level, physical_offset, size):
-                level.not_before_ms = steady_ms + RETRY_MS
-                return False
-            level.offset += 1
-        return bool(units)
+                break
+            due.append(unit)
+        end = level.offset + len(due)
+        if due and not self._deliver_together(level, due):
+            level.not_before_ms = steady_ms + RETRY_MS
+            return False
+        return level.offset < end or 0 < len(due) == len(units)
 
     def _is_due(self, level: _Level, deliver_ms: int, now_ms: int) -> bool:
         """Tell whether the level's next message may go; it never goes too early.
@@ -350,6 +356,7 @@ class DelaySchedule:
                 level.offset,
             )
             level.offset = first
+            level.settled.clear()
         last = self._store.max_offset(topic, queue_id)
         if level.offset > last and self._store.dispatch_behind() == 0:
             log.warning(
@@ -359,38 +366,64 @@ class DelaySchedule:
                 level.offset,
             )
             level.offset = last
+            level.settled.clear()
         if level.offset >= last:
             return []
         return self._store.units(topic, queue_id, level.offset, BATCH)
 
-    async def _deliver_one(self, level: _Level, physical_offset: int, size: int) -> bool:
-        """Store a due message where it was meant for; tell whether to go on with the next."""
-        draft = self._read(physical_offset, size)
-        if draft is None:
-            log.error(
-                "delay level %d: the message at offset %d (log %d) cannot be delivered",
-                level.number,
-                level.offset,
-                physical_offset,
-            )
-            return True
-        topic = draft.topic
-        result = await self._store.put(draft, wait=False)
-        if result.status.is_stored:
-            if self._counts:
-                self._traffic.moved(topic, result.size)
-                self._traffic.looked_at(SCHEDULE_GROUP, names.SCHEDULE_TOPIC, size)
-            return True
-        log.error(
-            "delay level %d: the message at offset %d (log %d) was not stored: %s %s",
-            level.number,
-            level.offset,
-            physical_offset,
-            result.status.name,
-            result.why,
-        )
-        # What can never be stored would hold up its level for good; it stays readable in the log.
-        return result.status in _HOPELESS
+    def _deliver_together(self, level: _Level, due: list[tuple[int, int, int]]) -> bool:
+        """Store the next due messages where they were meant for, with one append.
+
+        Returns whether to go on. The level stays at the first that could not be stored; what is
+        behind it and was stored is not stored again.
+        """
+        drafts, end = self._drafts(level, due)
+        results = self._store.append([draft for _, _, draft in drafts]) if drafts else []
+        stuck: int | None = None
+        for (at, size, draft), result in zip(drafts, results, strict=True):
+            if result.status.is_stored:
+                if self._counts:
+                    self._traffic.moved(draft.topic, result.size)
+                    self._traffic.looked_at(SCHEDULE_GROUP, names.SCHEDULE_TOPIC, size)
+            else:
+                self._complain(level, at, f"was not stored: {result.status.name} {result.why}")
+                # What can never be stored would hold up its level; it stays readable in the log.
+                if result.status not in _HOPELESS:
+                    stuck = at if stuck is None else stuck
+                    continue
+            level.settled.add(at)
+        level.offset = end if stuck is None else stuck
+        level.settled = {at for at in level.settled if at >= level.offset}
+        return stuck is None
+
+    def _drafts(
+        self, level: _Level, due: list[tuple[int, int, int]]
+    ) -> tuple[list[tuple[int, int, Draft]], int]:
+        """Read messages to deliver: (offset, size, message), and the offset behind the last one."""
+        drafts: list[tuple[int, int, Draft]] = []
+        sum_bytes = 0
+        for at, (physical_offset, size, _) in enumerate(due, level.offset):
+            if sum_bytes >= BATCH_BYTES:
+                return drafts, at
+            if at in level.settled:
+                continue
+            try:
+                draft = self._read(physical_offset, size)
+            except StoreFault:
+                if at == level.offset:
+                    raise
+                # Those before it go first.
+                return drafts, at
+            if draft is None:
+                self._complain(level, at, f"(log {physical_offset}) cannot be delivered")
+                level.settled.add(at)
+            else:
+                drafts.append((at, size, draft))
+                sum_bytes += size
+        return drafts, level.offset + len(due)
+
+    def _complain(self, level: _Level, at: int, what: str) -> None:
+        log.error("delay level %d: the message at offset %d %s", level.number, at, what)
 
     def _read(self, physical_offset: int, size: int) -> Draft | None:
         try:

@@ -77,6 +77,15 @@ impl Dispatcher {
         watchers.push(watcher);
     }
 
+    /// Takes somebody out who was added.
+    pub fn unwatch(&self, watcher: &Arc<dyn Watcher>) {
+        let mut watchers = self
+            .watchers
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        watchers.retain(|other| !Arc::ptr_eq(other, watcher));
+    }
+
     /// Everybody who wants to hear.
     pub fn watchers(&self) -> Vec<Arc<dyn Watcher>> {
         let watchers = self.watchers.read();

@@ -120,10 +120,14 @@ fn dispatch(store: &Store, stopping: &AtomicBool) {
             thread::sleep(tick);
             continue;
         }
-        store.log.grown.wait(RETRY, || {
-            stops(stopping) || store.dispatcher.position() < store.dispatcher.limit()
-        });
-        woken = Instant::now();
+        let has_grown = || store.dispatcher.position() < store.dispatcher.limit();
+        store
+            .log
+            .grown
+            .wait(RETRY, || stops(stopping) || has_grown());
+        if has_grown() {
+            woken = Instant::now();
+        }
     }
 }
 

@@ -57,6 +57,7 @@ use snapshot::Snapshot;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// The topic that waiting messages are stored in; it has one queue.
 pub const TIMER_TOPIC: &str = "rmq_sys_wheel_timer";
@@ -443,9 +444,31 @@ impl Timers {
         *hold(&self.trouble) = trouble;
     }
 
-    /// Whether slots wait for the queue of the timer topic to be told of what is stored.
-    pub(crate) fn awaits_queue(&self) -> bool {
-        hold(&self.state).enters_until > self.store.dispatched()
+    /// For how long nothing is to be done unless a message comes: `soon` where slots wait for the
+    /// queue of the timer topic to be told of what is stored, `again` where the store took nothing.
+    pub(crate) fn pause(&self, soon: Duration, again: Duration) -> Duration {
+        let mut held = hold(&self.state);
+        let state = &mut *held;
+        if state.enters_until > self.store.dispatched() {
+            return soon;
+        }
+        if state.firing.is_some() || state.late.is_some() || state.lags || state.waits {
+            return again;
+        }
+        let env = &self.store.env;
+        let now = state.clock.look((env.clock)(), (env.steady)());
+        let step_ms = self.config.floor(now) + self.config.precision_ms - now;
+        let save_ms = state.flushed_ms + self.config.flush_ms - now;
+        let is_due_ms = if state.changed { save_ms } else { step_ms };
+        let pause_ms = is_due_ms.min(step_ms).max(1);
+        Duration::from_millis(pause_ms.cast_unsigned())
+    }
+
+    /// Whether messages of the timer topic have not entered the wheel, but could.
+    pub(crate) fn has_news(&self) -> bool {
+        let end = self.store.queues().max(TIMER_TOPIC, 0).cast_signed();
+        self.enqueues.load(Ordering::Relaxed)
+            && self.counters.queue_offset.load(Ordering::Relaxed) < end
     }
 
     fn show(&self, state: &State) {

@@ -80,3 +80,16 @@ def test_tick_waits_for_long_work_but_not_for_ever() -> None:
         old.tick()
     assert waited
     assert young() is None
+
+
+def test_looks_are_rare_while_few_objects_are_made_and_frequent_again_afterwards() -> None:
+    old = OldGeneration()
+    old.settle()
+    pauses: list[float] = []
+    for work in (False, False, True, False, False):
+        if work:
+            busy()
+        old.tick()
+        pauses.append(old.pause_s)
+    quiet, soon = collector.QUIET_S, collector.PERIOD_S
+    assert pauses[1:] == [quiet, soon, soon, quiet]

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 PERIOD_S = 0.25
+QUIET_S = 1.0
+"""The same while the collector has not run over the second generation."""
 YOUNG_RUNS_MIN = 2
 """Runs over the second generation since the last look, some 7,000 objects each."""
 SLACK = 50_000
@@ -46,6 +48,9 @@ class OldGeneration:
         """Leave the collector as it is until `settle`."""
         self._settled = False
         self._waits = 0
+        self._runs = 0
+        self.pause_s = PERIOD_S
+        """Until the next look."""
         self._all = 0
         """How many objects were left when all were looked at."""
 
@@ -58,7 +63,9 @@ class OldGeneration:
 
     def tick(self) -> None:
         """Look at what has come since the last time, if that is worth it."""
-        if not self._settled or gc.get_count()[2] < YOUNG_RUNS_MIN:
+        runs, self._runs = self._runs, gc.get_count()[2]
+        self.pause_s = QUIET_S if runs == self._runs < YOUNG_RUNS_MIN else PERIOD_S
+        if not self._settled or self._runs < YOUNG_RUNS_MIN:
             return
         if _at_work[0] and self._waits < WAITS_MAX:
             self._waits += 1

@@ -12,9 +12,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from roquet import _native
-from roquet.base.clock import SystemClock
+from roquet.base.clock import SystemClock, to_beat
 from roquet.base.errors import RoquetError
-from roquet.service.process import collector
 from roquet.service.process.collector import OldGeneration
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def settle() -> None:
 async def _collect(clock: Clock) -> None:
     """Look at old objects now and then, between two requests."""
     while True:
-        await clock.sleep(collector.PERIOD_S)
+        await clock.sleep(to_beat(_old_generation.pause_s, clock.steady_ms()))
         _old_generation.tick()
 
 

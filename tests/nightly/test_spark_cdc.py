@@ -7,12 +7,13 @@ import itertools
 import json
 import random
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import fastavro
 import pytest
 from pyspark.errors import PySparkException
 
+from cdc_harness import Database, Row, envelope
 from roquet.base.errors import UsageError
 from roquet.client import Message
 from roquet.spark.jobs import cdc
@@ -29,7 +30,6 @@ pytest_plugins = ["spark_harness"]
 pytestmark = pytest.mark.spark
 COLUMNS = "id bigint, name string, `total sum` double"
 _numbers = itertools.count()
-Row = dict[str, Any]
 
 
 class World:
@@ -40,24 +40,14 @@ class World:
         self.running = running
         self.topic = f"Changes{next(_numbers)}"
         self.out = folder / "table"
-        self.rows: dict[int, Row] = {}
+        self.base = Database()
+        self.rows = self.base.rows
         self.said: list[str] = []
         running.create_topic(self.topic, 2)
 
     def change(self, rng: random.Random, count: int) -> None:
         """Send random changes; a key's are all in one queue."""
-        made: dict[int, list[bytes]] = {0: [], 1: []}
-        for _ in range(count):
-            key = rng.randrange(12)
-            before = self.rows.get(key)
-            if before is not None and rng.random() < 0.3:
-                del self.rows[key]
-                made[key % 2] += [envelope("d", before, None), b"null"]
-                continue
-            after = {"id": key, "name": f"n{rng.randrange(99)}", "total sum": rng.randrange(9) / 2}
-            self.rows[key] = after
-            made[key % 2].append(envelope("c" if before is None else "u", before, after))
-        for queue, bodies in made.items():
+        for queue, bodies in self.base.changes(rng, count).items():
             self.send(queue, *bodies)
 
     def send(self, queue: int, *bodies: bytes) -> None:
@@ -74,11 +64,6 @@ class World:
         found = {row.id: row.asDict() for row in rows}
         assert len(found) == len(rows)
         return found
-
-
-def envelope(op: str, before: Row | None, after: Row | None, *, within: bool = True) -> bytes:
-    found = {"before": before, "after": after, "op": op, "ts_ms": 1, "source": {"table": "t"}}
-    return json.dumps({"schema": {}, "payload": found} if within else found).encode()
 
 
 def test_table_is_that_of_the_database_over_restarts_and_repetitions(
@@ -111,6 +96,47 @@ def test_table_is_that_of_the_database_over_restarts_and_repetitions(
     assert world.table() == world.rows
     with pytest.raises(UsageError, match="others need a folder of their own"):
         world.run(key="name")
+
+
+def test_columns_that_a_table_gets_are_null_in_older_rows_and_numbers_are_widened(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    world = World(spark, running, tmp_path)
+
+    def upsert(**row: object) -> bytes:
+        return envelope("u", None, row)
+
+    world.send(0, *(upsert(id=it, n=it, a={"x": "one"}) for it in range(4)))
+    world.run(columns="id bigint, n int, a struct<x: string>")
+    # What a database drops stays, and is null from then on.
+    world.send(0, upsert(id=0, n=2**40, a={"x": "two", "y": 0.5}, b=[1]), upsert(id=9))
+    world.run(columns="id bigint, n bigint, a struct<x: string, y: double>, b array<int>")
+    assert [it for it in world.said if it.startswith("schema ")] == [
+        "schema 2 of the table: n was int and is bigint; a.y double is new; b array<int> is new"
+    ]
+    # The same columns as before once more: the table has all that it ever had.
+    world.send(1, upsert(id=1, n=5))
+    world.run(columns="id bigint, n int")
+    found = cdc.table(spark, str(world.out)).orderBy("id").drop("_storeTimestamp")
+    assert found.columns[:4] == ["id", "n", "a", "b"]
+    assert [(it.id, it.n, it.a and (it.a.x, it.a.y), it.b) for it in found.collect()] == [
+        (0, 2**40, ("two", 0.5), [1]),
+        (1, 5, None, None),
+        (2, 2, ("one", None), None),
+        (3, 3, ("one", None), None),
+        (9, None, None, None),
+    ]
+    for columns, why in (
+        ("id bigint, n string", "n is bigint in the table, and string in the new schema"),
+        ("id bigint, `_Kind` string", "_Kind is a column that every table has"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            world.run(columns=columns)
+    # The bucket of a row follows from the type of its key.
+    other = {"out": str(tmp_path / "other"), "subscribe": world.topic}
+    world.run(columns="id int", **other)
+    with pytest.raises(UsageError, match="id is int in the key of"):
+        world.run(columns="id bigint", **other)
 
 
 def test_what_is_no_change_is_kept_and_named_or_ends_the_job(

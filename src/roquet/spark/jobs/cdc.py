@@ -1,8 +1,8 @@
 """The job `cdc`: changes of a database's table, as Debezium sends them, into a table of its rows.
 
 Inserts, updates and deletions are merged by the key, in the order of their offsets; a micro-batch
-that is repeated changes nothing (`changes/table.py`). Messages that are no changes are kept, named
-and counted, or end the job.
+that is repeated changes nothing (`changes/table.py`, for Delta `changes/delta.py`). Messages that
+are no changes are kept, named and counted, or end the job.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from roquet.base.errors import UsageError
 from roquet.spark.jobs.bodies.column import Bodies
 from roquet.spark.jobs.changes import begun, envelope
-from roquet.spark.jobs.changes.table import ChangeTable
+from roquet.spark.jobs.changes.delta import table_at
+from roquet.spark.jobs.lake import configuration as lake_configuration
 from roquet.spark.jobs.options.state import CDC
 from roquet.spark.jobs.sessions.follow import OBSERVED, Following, follow, summary
 from roquet.spark.jobs.shared.connect import need_context
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from roquet.spark.jobs.changes.delta import DeltaTable
+    from roquet.spark.jobs.changes.table import ChangeTable
 NAMED_MAX: Final = 10
 """Messages that are no changes which a micro-batch names, each in a line."""
 _MANY: Final = {
@@ -61,6 +64,7 @@ class CdcOptions:
     keys: tuple[str, ...]
     tables: tuple[str, ...]
     out: str
+    kind: str
     buckets: int
     fail_on_bad: bool
 
@@ -85,6 +89,7 @@ class CdcOptions:
             keys=given.names("key"),
             tables=given.names("table"),
             out=out,
+            kind=given.choice("format"),
             buckets=given.number("buckets") or 16,
             fail_on_bad=given.flag("failOnBadBodies"),
         )
@@ -95,13 +100,18 @@ class CdcOptions:
         return (
             f"read {it.topics} from {it.reading['nameServers']}, going on from {it.checkpoint}",
             f"merge envelopes of Debezium ({self.bodies.kind}) by {', '.join(self.keys)}",
-            f"keep the table in {self.out}, {self.buckets} buckets",
+            f"keep the table in {self.out} as {self.kind}, {self.buckets} buckets",
         )
 
 
 def plan(options: Mapping[str, str]) -> tuple[str, ...]:
     """Return what `run` would do with these options. Raises UsageError."""
     return CdcOptions.parse(options).plan()
+
+
+def configuration(options: Mapping[str, str]) -> dict[str, str]:
+    """Return what the session needs. Raises UsageError."""
+    return lake_configuration(CdcOptions.parse(options).kind)
 
 
 def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], None]) -> Report:
@@ -115,7 +125,7 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
     need_context(spark, "cdc")
     checkpoints.check(spark, wanted.following.checkpoint, f"{wanted.out}/_cdc.json", again=True)
     register(spark)
-    merger = Merger(ChangeTable(spark, wanted.out), wanted, say)
+    merger = Merger(table_at(spark, wanted.out, wanted.kind), wanted, say)
     merger.create()
     rows = wanted.following.read(spark)
     if not merger.files.exists(wanted.following.checkpoint):
@@ -135,13 +145,15 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
 
 def table(spark: SparkSession, out: str) -> DataFrame:
     """Return the rows that the table has now. Raises UsageError when there is none."""
-    return ChangeTable(spark, out).read()
+    return table_at(spark, out).read()
 
 
 class Merger:
     """Merges micro-batches."""
 
-    def __init__(self, target: ChangeTable, wanted: CdcOptions, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, target: ChangeTable | DeltaTable, wanted: CdcOptions, say: Callable[[str], None]
+    ) -> None:
         """Count from zero."""
         self._target = target
         self._wanted = wanted
@@ -155,7 +167,7 @@ class Merger:
         spark = self._target.spark
         rows = self._parsed(spark.createDataFrame([], ddl()))
         row: Any = rows.schema["row"].dataType
-        self._target.create(row, self._wanted.keys, self._wanted.buckets)
+        self._target.create(row, self._wanted.keys, self._wanted.buckets, self._say)
 
     def write(self, frame: DataFrame, number: int) -> None:
         """Merge one micro-batch. Raises LakeError."""

@@ -1,6 +1,6 @@
 """A table that is kept up to date by changes, as versions of Parquet folders.
 
-    OUT/_cdc.json                       key, columns and number of buckets
+    OUT/_cdc.json, _schemas/            what it is (`about`)
     OUT/_versions/0000000007.json       which folder has each bucket, and the micro-batch
     OUT/_rows/PART/bucket=3/*.parquet   the last change of each key in each queue
     OUT/_bad/PART/*.parquet             messages that are no changes
@@ -16,22 +16,23 @@ at which its version is there. `KEPT` versions stay for readers that have begun.
 
 from __future__ import annotations
 
+import functools
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from roquet.base.errors import UsageError
+from roquet.spark.jobs.changes import about
+from roquet.spark.jobs.changes.about import About
 from roquet.spark.jobs.changes.envelope import DELETE, PLACE, UPSERT
 from roquet.spark.jobs.shared.queries import sql
 from roquet.spark.jobs.storage.files import Files, LakeError
-from roquet.spark.jobs.storage.schemas import nullable
+from roquet.spark.jobs.storage.schemas import converted, named, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-VERSION: Final = 1
 KEPT: Final = 3
 _LAST: Final = """
 select * except (newest) from (
@@ -64,20 +65,18 @@ class ChangeTable:
         self.spark = spark
         self.root = root.rstrip("/")
         self.files = Files(spark)
-        self._about = f"{self.root}/_cdc.json"
 
-    def create(self, row: StructType, keys: Sequence[str], buckets: int) -> None:
-        """Make the table, or see that it is the same one. Raises UsageError."""
-        wanted = {"version": VERSION, "keys": list(keys), "row": nullable(row).jsonValue()}
-        if not self.files.exists(self._about):
-            self.files.write_new(self._about, json.dumps({**wanted, "buckets": buckets}))
-            return
-        found = self._read_about()
-        if {name: found[name] for name in wanted} != wanted:
-            raise UsageError(
-                f"{self.root} is a table with the key {', '.join(found['keys'])} and the columns"
-                f" {self._row(found).simpleString()[:500]}; others need a folder of their own"
-            )
+    @functools.cached_property
+    def about(self) -> About:
+        """What it is. Raises UsageError when there is no table."""
+        return about.read(self.files, self.root)
+
+    def create(
+        self, row: StructType, keys: Sequence[str], buckets: int, say: Callable[[str], None]
+    ) -> None:
+        """Make the table, or let it have these columns too. Raises UsageError."""
+        wanted = About(tuple(keys), buckets, about.PARQUET, (row,))
+        self.about = about.create(self.files, self.root, wanted, say)
 
     def merge(self, part: str, changes: DataFrame) -> int:
         """Merge the changes of a micro-batch and return how many buckets it touched.
@@ -85,23 +84,19 @@ class ChangeTable:
         `changes` has the columns of `envelope.parsed`. One that was merged last is left as it is.
         Raises LakeError.
         """
-        last, about = self.last(), self._read_about()
+        last = self.last()
+        part = named(part, len(self.about.rows))
         if last.part == part:
             return 0
         part = self._unused(part, last)
-        keys, count = about["keys"], int(about["buckets"])
-        hashed = ", ".join(_key(it) for it in keys)
-        new = changes.where(f"kind in ('{UPSERT}', '{DELETE}')").selectExpr(
-            *PLACE, "kind", "row", f"cast(pmod(xxhash64({hashed}), {count}) as int) as bucket"
-        )
-        new = _last(new, hashed)
+        new = newest(bucketed(changes, self.about), self.about.key)
         touched = sorted(int(it.bucket) for it in new.select("bucket").distinct().collect())
         folder = f"{self.root}/_rows/{part}"
         self.files.delete(folder)
         if touched:
-            held = self._of({it: last.buckets[it] for it in touched if it in last.buckets}, about)
+            held = self._of({it: last.buckets[it] for it in touched if it in last.buckets})
             both = new if held is None else held.unionByName(new)
-            both = _last(both, hashed)
+            both = newest(both, self.about.key)
             both.repartition("bucket").write.partitionBy("bucket").parquet(folder)
         buckets = {**last.buckets, **dict.fromkeys(touched, part)}
         text = json.dumps({"part": part, "buckets": {str(it): of for it, of in buckets.items()}})
@@ -114,12 +109,10 @@ class ChangeTable:
 
         Raises UsageError when there is no table.
         """
-        about = self._read_about()
-        held = self._of(self.last().buckets, about)
+        held = self._of(self.last().buckets)
         if held is None:
-            held = self.spark.createDataFrame([], self._held(about))
-        keys = ", ".join(_key(it) for it in about["keys"])
-        return sql(self.spark, _SHOWN.replace("{keys}", keys), rows=held)
+            held = self.spark.createDataFrame([], _held(self.about.row))
+        return sql(self.spark, _SHOWN.replace("{keys}", self.about.key), rows=held)
 
     def last(self) -> Version:
         """Return the version that counts. Raises LakeError when it is damaged."""
@@ -157,56 +150,54 @@ class ChangeTable:
             if part not in used:
                 self.files.delete(f"{self.root}/_rows/{part}")
 
-    def _of(self, buckets: Mapping[int, str], about: Any) -> DataFrame | None:
+    def _of(self, buckets: Mapping[int, str]) -> DataFrame | None:
+        """Return the rows of buckets in the columns of now."""
         found: DataFrame | None = None
         for part in sorted(set(buckets.values())):
             root = f"{self.root}/_rows/{part}"
             mine = sorted(f"{root}/bucket={it}" for it, of in buckets.items() if of == part)
-            reader = self.spark.read.schema(self._held(about)).option("basePath", root)
-            rows = reader.parquet(*mine)
+            old = self.about.rows[version_of(part) - 1]
+            reader = self.spark.read.schema(_held(old)).option("basePath", root)
+            rows = in_columns(reader.parquet(*mine), self.about.row)
             found = rows if found is None else found.unionByName(rows)
         return found
 
-    def _held(self, about: Any) -> StructType:
-        from pyspark.sql import types as t  # noqa: PLC0415  (slow to import)
 
-        return t.StructType(
-            [
-                t.StructField("topic", t.StringType()),
-                t.StructField("brokerName", t.StringType()),
-                t.StructField("queueId", t.IntegerType()),
-                t.StructField("queueOffset", t.LongType()),
-                t.StructField("storeTimestamp", t.TimestampType()),
-                t.StructField("kind", t.StringType()),
-                t.StructField("row", self._row(about)),
-                t.StructField("bucket", t.IntegerType()),
-            ]
+def bucketed(changes: DataFrame, it: About) -> DataFrame:
+    """Return the changes of rows, in the columns of a table, each with its bucket."""
+    return (
+        in_columns(changes, it.row)
+        .where(f"kind in ('{UPSERT}', '{DELETE}')")
+        .selectExpr(
+            *PLACE, "kind", "row", f"cast(pmod(xxhash64({it.key}), {it.buckets}) as int) as bucket"
         )
-
-    def _row(self, about: Any) -> StructType:
-        from pyspark.sql.types import StructType  # noqa: PLC0415
-
-        return StructType.fromJson(about["row"])
-
-    def _read_about(self) -> Any:
-        if not self.files.exists(self._about):
-            raise UsageError(f"{self.root} is no table of changes: there is no _cdc.json")
-        try:
-            found = json.loads(self.files.read(self._about))
-            version, _ = found["version"], (found["keys"], found["row"], found["buckets"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{self._about} cannot be read: {error}") from error
-        if version != VERSION:
-            raise UsageError(f"{self.root} is of version {version}, this release knows {VERSION}")
-        return found
+    )
 
 
-def _last(rows: DataFrame, keys: str) -> DataFrame:
+def newest(rows: DataFrame, keys: str) -> DataFrame:
     """Return the last change of each key in each queue."""
     # A micro-batch has a session of its own.
     return sql(rows.sparkSession, _LAST.replace("{keys}", keys), rows=rows)
 
 
-def _key(name: str) -> str:
-    """Return a column of the key in SQL."""
-    return f"row.`{name.replace('`', '``')}`"
+def in_columns(rows: DataFrame, row: StructType) -> DataFrame:
+    """Return rows whose column `row` has these columns; what it lacks is null."""
+    made = converted(rows["row"], rows.schema["row"].dataType, row)
+    return rows.withColumn("row", made)
+
+
+def _held(row: StructType) -> StructType:
+    from pyspark.sql import types as t  # noqa: PLC0415  (slow to import)
+
+    return t.StructType(
+        [
+            t.StructField("topic", t.StringType()),
+            t.StructField("brokerName", t.StringType()),
+            t.StructField("queueId", t.IntegerType()),
+            t.StructField("queueOffset", t.LongType()),
+            t.StructField("storeTimestamp", t.TimestampType()),
+            t.StructField("kind", t.StringType()),
+            t.StructField("row", row),
+            t.StructField("bucket", t.IntegerType()),
+        ]
+    )

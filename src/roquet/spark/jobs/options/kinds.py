@@ -57,3 +57,10 @@ def presence(given: Given) -> dict[str, str]:
 
 
 DRY_RUN: Final = flag("dryRun", "say what would be done, and do nothing")
+
+FORMAT: Final = Option(
+    name="format",
+    default="parquet",
+    doc="how it is kept; delta gets its jar from Maven Central at the first start",
+    choices=("parquet", "delta"),
+)

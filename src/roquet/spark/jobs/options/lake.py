@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from roquet.spark.jobs.options.kinds import DRY_RUN, flag, number, text
+from roquet.spark.jobs.options.kinds import DRY_RUN, FORMAT, flag, number, text
 from roquet.spark.option_table import Option, Table
 
-FORMATS: Final = ("parquet", "delta")
 BODIES: Final = ("raw", "json", "avro", "protobuf")
 
 
-_FORMAT = Option(
-    name="format",
-    default="parquet",
-    doc="what the lake is made of; delta gets its jar from Maven Central at the first start",
-    choices=FORMATS,
-)
-
 ARCHIVE: Final[Table] = (
     text("out", "needed", "the lake: a folder of any file system that Spark knows"),
-    _FORMAT,
+    FORMAT,
     text("nameServers", "", "archive topics of this cluster; without it only look after the lake"),
     text("subscribe", "", "topics by comma"),
     text("subscribePattern", "", "a regular expression for whole topic names"),
@@ -68,7 +60,7 @@ ARCHIVE: Final[Table] = (
 )
 REPLAY: Final[Table] = (
     text("lake", "needed", "the folder that `archive` filled"),
-    _FORMAT,
+    FORMAT,
     text("nameServers", "needed", "the cluster that gets the messages"),
     text("topic", "", "one topic for all of them; else each goes to the topic it came from"),
     text("subscribe", "all", "which archived topics, by comma"),

@@ -62,16 +62,18 @@ def nullable(kind: Any) -> Any:
     return kind
 
 
-def merged(old: StructType, new: StructType, *, widen: bool = True) -> StructType:
-    """Return the columns that hold rows of both schemas of a lake.
+def merged(
+    old: StructType, new: StructType, *, widen: bool = True, whole: str = "lake"
+) -> StructType:
+    """Return the columns that hold rows of both schemas of a lake, or of what `whole` says.
 
     Raises UsageError for types that have none in common, columns that are missing in the new one,
     and, without `widen`, for any other type.
     """
     lacking = [it for it in old.names if it not in new.names]
     if lacking:
-        raise UsageError(f"the lake has the column {', '.join(lacking)}: parse bodies as before")
-    found = cast("StructType", _common("", nullable(old), nullable(new), widen=widen))
+        raise UsageError(f"the {whole} has the column {', '.join(lacking)}: parse bodies as before")
+    found = cast("StructType", _common("", nullable(old), nullable(new), widen=widen, whole=whole))
     if VALUE in found.names and VALUE not in old.names:
         # Among the columns of files: those of folders come last.
         fields = [it for it in found.fields if it.name != VALUE]
@@ -207,14 +209,14 @@ def _fields_of(kind: Any) -> int:
     return _fields_of(kind.elementType) if isinstance(kind, t.ArrayType) else 0
 
 
-def _common(path: str, old: Any, new: Any, *, widen: bool) -> Any:
+def _common(path: str, old: Any, new: Any, *, widen: bool, whole: str) -> Any:
     from pyspark.sql import types as t  # noqa: PLC0415
 
     if old == new:
         return old
-    again = functools.partial(_common, widen=widen)
+    again = functools.partial(_common, widen=widen, whole=whole)
     if isinstance(old, t.StructType) and isinstance(new, t.StructType):
-        return t.StructType(_fields(path, old, new, again))
+        return t.StructType(_fields(path, old, new, again, whole))
     if isinstance(old, t.ArrayType) and isinstance(new, t.ArrayType):
         return t.ArrayType(again(f"{path}[]", old.elementType, new.elementType))
     if isinstance(old, t.MapType) and isinstance(new, t.MapType) and old.keyType == new.keyType:
@@ -222,15 +224,15 @@ def _common(path: str, old: Any, new: Any, *, widen: bool) -> Any:
     wider = _wider(old.simpleString(), new.simpleString())
     if wider is None or not (widen or wider == old.simpleString()):
         raise UsageError(
-            f"{path} is {old.simpleString()[:300]} in the lake, and {new.simpleString()[:300]} in"
-            " the new schema: "
-            + ("a lake of Delta keeps its types" if wider else "no type holds both")
-            + "; such a schema of bodies needs a lake of its own"
+            f"{path} is {old.simpleString()[:300]} in the {whole}, and"
+            f" {new.simpleString()[:300]} in the new schema: "
+            + (f"a {whole} of Delta keeps its types" if wider else "no type holds both")
+            + f"; such a schema needs a {whole} of its own"
         )
     return next(it for it in (old, new, t.DoubleType()) if it.simpleString() == wider)
 
 
-def _fields(path: str, old: StructType, new: StructType, again: Any) -> list[Any]:
+def _fields(path: str, old: StructType, new: StructType, again: Any, whole: str) -> list[Any]:
     from pyspark.sql import types as t  # noqa: PLC0415
 
     found: list[Any] = []
@@ -244,7 +246,7 @@ def _fields(path: str, old: StructType, new: StructType, again: Any) -> list[Any
             continue
         if (same := by_lower.get(it.name.lower())) is not None:
             raise UsageError(
-                f"{path}.{it.name}: the lake has {same}, and Spark tells no names apart by case"
+                f"{path}.{it.name}: the {whole} has {same}, and Spark tells no names apart by case"
             )
         by_lower[it.name.lower()] = it.name
         found.append(it)

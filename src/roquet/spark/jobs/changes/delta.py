@@ -1,0 +1,198 @@
+"""A table that is kept up to date by changes, as a table of Delta at its folder.
+
+Its columns are those of the rows, the place of each row's last change, `_kind` (upsert or delete),
+`_current`, and `_bucket`, by which it is partitioned. `select … where _current` is the table; any
+reader of Delta can ask that, of older versions too.
+
+Invariant, that of `table`: of a key and a queue there is one row, the change with the highest
+offset that was ever seen, deletions too. `_current` has the row of a key that was stored last, if
+that is no deletion. A micro-batch merges only rows that are not so yet, in one transaction: merging
+it again changes nothing, and writes nothing.
+
+The rows to merge are made of one version of the table. When another version came before the merge,
+by another writer, what is current may be told wrong: then it is done again, from the newest.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Final, cast
+
+from roquet.spark.jobs.changes import about
+from roquet.spark.jobs.changes.about import DELTA, PLACED, About, common, quoted
+from roquet.spark.jobs.changes.envelope import PLACE
+from roquet.spark.jobs.changes.table import ChangeTable, bucketed, in_columns, newest
+from roquet.spark.jobs.shared.queries import sql
+from roquet.spark.jobs.storage.files import Files, LakeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+TRIES: Final = 5
+"""How often a micro-batch is merged again because another writer came in between."""
+_QUEUE: Final = ("topic", "brokerName", "queueId")
+_ANY_NAME: Final = ("delta.columnMapping.mode", "name")
+"""Names of columns as Delta writes them have no spaces; with this they may have any."""
+_ADDED: Final = (
+    "_topic string, _brokerName string, _queueId int, _queueOffset bigint, _storeTimestamp"
+    " timestamp, _kind string, _current boolean, _bucket int"
+)
+_LAST: Final = """
+select * except (newest) from (
+  select *, row_number() over (
+    partition by {keys}, topic, brokerName, queueId order by queueOffset desc, was is null
+  ) as newest
+  from {rows})
+where newest = 1"""
+_CHANGED: Final = """
+select * except (was) from (
+  select *, kind = 'upsert' and row_number() over (
+    partition by {keys} order by storeTimestamp desc, topic, brokerName, queueId) = 1 as current
+  from {rows})
+where was is null or was <> current"""
+
+
+def table_at(spark: SparkSession, root: str, kind: str | None = None) -> ChangeTable | DeltaTable:
+    """Return the table in a folder, of a format or of the one that it has.
+
+    Raises UsageError when there is none to ask.
+    """
+    found = ChangeTable(spark, root)
+    if (kind or found.about.kind) == DELTA:
+        return DeltaTable(spark, root)
+    return found
+
+
+class DeltaTable:
+    """One table."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        """Take its folder."""
+        self.spark = spark
+        self.root = root.rstrip("/")
+        self.files = Files(spark)
+
+    @functools.cached_property
+    def about(self) -> About:
+        """What it is. Raises UsageError when there is no table."""
+        return about.read(self.files, self.root)
+
+    def create(
+        self, row: StructType, keys: Sequence[str], buckets: int, say: Callable[[str], None]
+    ) -> None:
+        """Make the table, or let it have these columns too. Raises UsageError."""
+        wanted = About(tuple(keys), buckets, DELTA, (row,))
+        self.about = about.create(self.files, self.root, wanted, say)
+        # Nothing is appended: only columns that it lacks are made, those within others too.
+        rows = self.spark.createDataFrame([], self._shape())
+        writer = rows.write.format(DELTA).mode("append").partitionBy("_bucket")
+        writer.option(*_ANY_NAME).option("mergeSchema", "true").save(self.root)
+
+    def merge(self, part: str, changes: DataFrame) -> int:
+        """Merge the changes of a micro-batch and return how many buckets it touched.
+
+        `changes` has the columns of `envelope.parsed`. `part` is for messages. Raises LakeError.
+        """
+        new = newest(bucketed(changes, self.about), self.about.key).persist()
+        try:
+            for _ in range(TRIES):
+                version = self._version()
+                changed = self._changed(new, version).persist()
+                try:
+                    touched = [
+                        int(it.bucket) for it in changed.select("bucket").distinct().collect()
+                    ]
+                    if not touched:
+                        return 0
+                    self._merge(changed, sorted(touched))
+                finally:
+                    changed.unpersist()
+                if self._version() == version + 1:
+                    return len(touched)
+        finally:
+            new.unpersist()
+        raise LakeError(
+            f"{self.root}: others wrote to the table {TRIES} times while {part} was merged"
+        )
+
+    def read(self) -> DataFrame:
+        """Return the rows that there are now, with the place of their last change.
+
+        Raises UsageError when there is no table.
+        """
+        table = self.spark.read.format(DELTA).load(self.root).where("_current")
+        return table.select(*map(quoted, self.about.row.names), *PLACED)
+
+    # --- inside ------------------------------------------------------------------------------
+
+    @property
+    def _name(self) -> str:
+        return f"delta.{quoted(self.root)}"
+
+    def _version(self) -> int:
+        (last,) = sql(self.spark, f"describe history {self._name} limit 1").collect()
+        return int(last.version)
+
+    def _changed(self, new: DataFrame, version: int) -> DataFrame:
+        """Return the rows that the table is to have for the keys of `new`, and has not."""
+        spark = new.sparkSession
+        buckets = [int(it.bucket) for it in new.select("bucket").distinct().collect()]
+        reader = spark.read.format(DELTA).option("versionAsOf", version)
+        table = reader.load(self.root)
+        if buckets:
+            table = table.where(f"_bucket in ({', '.join(map(str, sorted(buckets)))})")
+        row = ", ".join(quoted(it) for it in self.about.row.names)
+        held = table.selectExpr(
+            *(f"{place} as {name}" for place, name in zip(PLACED, PLACE, strict=True)),
+            "_kind as kind",
+            f"struct({row}) as row",
+            "_bucket as bucket",
+            "_current as was",
+        )
+        held = in_columns(held, self.about.row)
+        keys = [(f"k{number}", name) for number, name in enumerate(self.about.keys)]
+        named = new.selectExpr(*(f"row.{quoted(name)} as {it}" for it, name in keys)).distinct()
+        same = " and ".join(f"h.row.{quoted(name)} = n.{it}" for it, name in keys)
+        mine = sql(
+            spark,
+            f"select h.* from {{held}} h left semi join {{named}} n on {same}",  # noqa: S608
+            held=held,
+            named=named,
+        )
+        both = mine.unionByName(new.selectExpr("*", "cast(null as boolean) as was"))
+        # Of two that are the same the one that the table has: it is no change.
+        last = sql(spark, _LAST.replace("{keys}", self.about.key), rows=both)
+        return sql(spark, _CHANGED.replace("{keys}", self.about.key), rows=last)
+
+    def _merge(self, changed: DataFrame, touched: list[int]) -> None:
+        spark = changed.sparkSession
+        rows = changed.selectExpr(
+            "row.*",
+            *(f"{name} as {place}" for place, name in zip(PLACED, PLACE, strict=True)),
+            "kind as _kind",
+            "current as _current",
+            "bucket as _bucket",
+        )
+        places = " and ".join(f"t._{name} = s._{name}" for name in _QUEUE)
+        buckets = ", ".join(map(str, touched))
+        sql(
+            spark,
+            f"merge into {self._name} t using {{rows}} s"
+            f" on t._bucket in ({buckets}) and t._bucket = s._bucket and {common(self.about.keys)}"
+            f" and {places}"
+            # A row of another writer that is newer stays.
+            " when matched and s._queueOffset >= t._queueOffset then update set *"
+            " when not matched then insert *",
+            rows=rows,
+        )
+
+    def _shape(self) -> StructType:
+        """Return the columns of the table of Delta."""
+        from pyspark.sql import types as t  # noqa: PLC0415  (slow to import)
+
+        added = cast("StructType", t.DataType.fromDDL(_ADDED))
+        return t.StructType([*self.about.row.fields, *added.fields])

@@ -293,6 +293,7 @@ bench-spark: setup ## the Spark sources beside Spark's own ceiling and Kafka's c
 	$(PY) -m bench.spark.planning 1000000
 	$(PY) -m bench.spark.sink
 	$(PY) -m bench.spark.lake_list
+	$(PY) -m bench.spark.staging
 	$(PY) -m bench.spark.jobs
 
 bench-relay: setup ## the relay beside one hop of bare asyncio

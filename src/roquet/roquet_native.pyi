@@ -62,6 +62,7 @@ __all__ = [
     "share_arenas",
     "sink_key",
     "sum_records",
+    "sum_rows",
     "take_renewed",
     "watch_panics",
 ]
@@ -200,6 +201,13 @@ def sink_key(prefix: str, row: int) -> str:
 
 def java_hashes(rows: int, column: _SinkTexts) -> bytes:
     """Java's String.hashCode of each text, as 32-bit numbers in the machine's order; null is 0."""
+
+def sum_rows(rows: int, offsets: Buffer, unique: _SinkTexts, body: _SinkTexts) -> int:
+    """Sum the CRC-32 of rows: queue offset in decimal, space, unique key, space, body.
+
+    `offsets` are 64-bit numbers in the machine's order, `unique` and `body` the buffers of arrays,
+    whose nulls are empty. Raises ValueError when there are fewer offsets than rows.
+    """
 
 def sum_records(
     bodies: Sequence[bytes],

@@ -42,7 +42,7 @@ mod roquet_native {
     #[pymodule_export]
     use crate::relay::Exchange;
     #[pymodule_export]
-    use crate::sink::{java_hashes, sink_key, SinkEncoder};
+    use crate::sink::{java_hashes, sink_key, sum_rows, SinkEncoder};
     #[pymodule_export]
     use crate::store::log::{checkpoint_of, is_locked, LogReader};
     #[pymodule_export]

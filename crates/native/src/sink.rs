@@ -9,6 +9,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::{pyclass, pyfunction, pymethods, Bound, PyResult, Python};
 use pyo3::types::PyBytes;
 use pyo3::FromPyObject;
+use roquet_core::arrow::rows;
 use roquet_core::java_hash;
 use roquet_core::sink::columns::{Keys, Lists, Rows, Texts, Validity};
 use roquet_core::sink::{self, Encoder, Frame, Problem, Rules};
@@ -189,4 +190,23 @@ pub(crate) fn java_hashes<'py>(
         .flat_map(|row| column.get(row).map_or(0, java_hash::hash).to_ne_bytes())
         .collect();
     PyBytes::new(py, &hashes)
+}
+
+/// The sum of the checksums of rows of a lake: of queue offset, unique key and body.
+#[pyfunction]
+pub(crate) fn sum_rows<'py>(
+    py: Python<'py>,
+    rows: usize,
+    offsets: Lent<'py>,
+    unique: GivenTexts<'py>,
+    body: GivenTexts<'py>,
+) -> PyResult<u64> {
+    let given = rows::Rows {
+        rows,
+        offsets: offsets.as_slice(),
+        unique: texts(&unique),
+        body: texts(&body),
+    };
+    py.detach(|| rows::checksum(&given))
+        .ok_or_else(|| PyValueError::new_err("fewer offsets than rows"))
 }

@@ -4,6 +4,7 @@
 //! hands them out. Hosts repeat from record to record, so their texts are made once and copied.
 
 pub mod ffi;
+pub mod rows;
 pub mod sums;
 
 use std::borrow::Cow;

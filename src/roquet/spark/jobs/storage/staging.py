@@ -12,12 +12,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import uuid
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
+from roquet._native import sum_rows
 from roquet.spark.jobs.storage.files import LakeError
+from roquet.spark.sink.columns import lent, texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -119,21 +120,17 @@ def stage(folder: Path | None, batches: Iterable[Any], form: Form) -> Iterator[L
 def checksum(batch: Any) -> int:
     """Return the sum over rows of `lake_catalog.CRC`."""
     import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.compute as pc  # noqa: PLC0415
 
-    texts: list[Any] = [batch.column("queueOffset").cast(pa.string()), batch.column("uniqKey")]
-    binary = [it.cast(pa.binary()) for it in (*texts, batch.column("body"))]
-    # The offset, the key and what stands in front of a body end with a space each.
-    head = pc.binary_join_element_wise(
-        *binary[:2], b"", b" ", null_handling="replace", null_replacement=b""
+    offsets = batch.column("queueOffset").cast(pa.int64())
+    # The buffer has the rows of the batch that this one was cut from.
+    first = 8 * offsets.offset
+    numbers = lent(offsets.buffers()[1]) if len(offsets) else None
+    return sum_rows(
+        batch.num_rows,
+        b"" if numbers is None else numbers[first:],
+        texts(batch.column("uniqKey").cast(pa.string())),
+        texts(batch.column("body").cast(pa.binary())),
     )
-    whole = pc.binary_join_element_wise(
-        head, binary[2], b"", null_handling="replace", null_replacement=b""
-    )
-    _, bounds, data = whole.buffers()
-    places = memoryview(bounds).cast("i")[whole.offset : whole.offset + len(whole) + 1].tolist()
-    view, crc32 = memoryview(data), zlib.crc32
-    return sum([crc32(view[begin:end]) for begin, end in itertools.pairwise(places)])
 
 
 # --- inside --------------------------------------------------------------------------------------

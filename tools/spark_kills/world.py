@@ -156,8 +156,10 @@ class World:
         self.metadata.close()
         self.stack.close()
         # A cluster within the driver leaves what it gave its executors with Spark itself.
+        # Those of another world are in use: executors without their folder fail every task.
+        used = used_folders()
         for path in (Path(pyspark.__file__).parent / "work").glob("app-*"):
-            if path.stat().st_mtime >= self.begun:
+            if path.stat().st_mtime >= self.begun and not any(path in it.parents for it in used):
                 shutil.rmtree(path, ignore_errors=True)
 
     def fill(self, rows: int) -> None:
@@ -299,6 +301,15 @@ class Mark:
             self._commit, self._noted = commit, now
             self._floor = max(self._floor, now)
         return now
+
+
+def used_folders() -> set[Path]:
+    """Return the folders that processes work in."""
+    found: set[Path] = set()
+    for link in Path("/proc").glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):
+            found.add(link.readlink())
+    return found
 
 
 def task_workers(root: int) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import zlib
 from collections import Counter, defaultdict
 from datetime import datetime
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from demo.flights import departures
+from pyspark.sql import functions
 
 from roquet.client import Message
 from roquet.spark.jobs import dedup, sessionize
+from roquet.spark.jobs.sessions.rules import Event, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -195,3 +198,34 @@ def sent(spark: SparkSession, running: Running, topic: str) -> list[Any]:
 def identified(rows: Sequence[Any]) -> list[int | None]:
     ids = [json.loads(row.body).get("id") for row in rows]
     return sorted(ids, key=lambda it: -1 if it is None else it)
+
+
+def test_session_window_of_spark_cuts_a_session_where_a_message_is_late(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Why the job has sessions of its own: when this fails, Spark's may do."""
+    gap_s, late_s, source = 10, 5, tmp_path / "source"
+    source.mkdir()
+    batches = ([("k", 84), ("other", 100)], [("other", 101)], [("k", 90)], [("other", 200)])
+    for number, batch in enumerate(batches):
+        lines = [json.dumps({"key": key, "at": at}) for key, at in batch]
+        path = source / f"{number}.json"
+        path.write_text("\n".join(lines))
+        os.utime(path, (number + 1, number + 1))
+    files = spark.readStream.schema("key string, at bigint").option("maxFilesPerTrigger", 1)
+    rows = files.json(str(source)).selectExpr("key", "timestamp_seconds(at) as at")
+    window = functions.session_window("at", f"{gap_s} seconds")
+    made = rows.withWatermark("at", f"{late_s} seconds").groupBy("key", window).count()
+    flat = made.selectExpr("key", "unix_seconds(session_window.start) as begin", "count")
+    writer = flat.writeStream.format("parquet").outputMode("append")
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
+    query.awaitTermination()
+    found = spark.read.parquet(str(tmp_path / "out")).where("key = 'k'").orderBy("begin").collect()
+    # The second came 11 s behind the latest time, where 5 are allowed, 6 s after the first.
+    assert [(it.begin, it["count"]) for it in found] == [(84, 1), (90, 1)]
+    states = [it for progress in query.recentProgress for it in progress.stateOperators]
+    assert sum(it.numRowsDroppedByWatermark for it in states) == 0
+    # By the job's rules the two are one session, or the second is late, and said to be.
+    rules = Rules(gap_s * 1000, 1)
+    assert len(rules.grown([], [Event(84_000, 1, None), Event(90_000, 1, None)])) == 1

@@ -16,6 +16,7 @@ __all__ = [
     "Exchange",
     "Filter",
     "GrpcConsumers",
+    "GrpcForwarder",
     "GrpcSends",
     "GrpcServer",
     "GrpcTls",
@@ -612,6 +613,65 @@ class GrpcSends:
         """
 
 @final
+class GrpcForwarder:
+    """Takes plain calls of one port to brokers of a cluster, and their answers back."""
+
+    def __new__(
+        cls,
+        sends: GrpcSends,
+        consumers: GrpcConsumers,
+        *,
+        template: str,
+        template_queues: int,
+        version: int,
+        frame_max: int,
+        send_ms: int,
+        ack_ms: int,
+        calls_max: int,
+    ) -> GrpcForwarder:
+        """Say what is plain, and how brokers are asked; times are milliseconds."""
+    def put(
+        self, topic: str, takes: tuple[bool, bool], places: Sequence[tuple[str, int]], until_ms: int
+    ) -> None:
+        """Let messages of a topic pass until a steady time: those without a group, and with one.
+
+        Places are brokers with the queues that each has for writing.
+        """
+    def forget(self, topic: str) -> None:
+        """Leave a topic to the front."""
+    def open(self, broker: str, line: int) -> None:
+        """Know the connection to a broker."""
+    def retire(self, broker: str) -> None:
+        """Ask a broker nothing more until it has another connection."""
+    def close(self, line: int) -> list[_ForwardedCall]:
+        """Forget a connection that has ended; the calls whose answers cannot come any more."""
+    def late(self, steady_ms: int) -> list[_ForwardedCall]:
+        """The calls that have waited for too long."""
+    def held(self, line: int) -> int:
+        """Bytes of a line's incomplete frame."""
+    def counts(self) -> tuple[int, int]:
+        """How many sends and how many calls with acknowledgements wait for a broker."""
+    def take(
+        self, server: GrpcServer, now: tuple[int, int], settles: Callable[[str], bool]
+    ) -> tuple[list[tuple[Any, ...]], list[tuple[int, bytes, list[int]]], list[str]]:
+        """Take all news of a server at a steady and a Unix time.
+
+        Return what is for the front; for each line its key, frames to write, and the calls that
+        they are of; and brokers without a line. `settles` tells whether acknowledgements of a
+        client end nothing but the flight of messages.
+        """
+    def take_back(self, calls: Sequence[int]) -> list[tuple[Any, ...]]:
+        """Take calls back, as news, whose frames were not written."""
+    def feed(
+        self, server: GrpcServer, line: int, data: Buffer
+    ) -> tuple[bool, bytes, list[_ForwardedCall], list[tuple[Any, ...]], str] | None:
+        """Take bytes of a broker, and answer the calls that they end.
+
+        Return whether any call had an answer, frames that are for others, calls to be told, calls
+        that are news again, and why the connection is broken; None for nothing but plain answers.
+        """
+
+@final
 class GrpcConsumers:
     """Answers plain receives and acknowledgements of one port in the same way."""
 
@@ -1151,6 +1211,9 @@ _Wish: TypeAlias = tuple[
 ]
 # Answer, messages left, (queue id, start offset, distances from it, next offset), and (queue id,
 # next offset) of queues without a wanted message.
+_ForwardedCall: TypeAlias = tuple[int, str, bool, int, bytes, list[tuple[int, bytes]]]
+"""Number of a call, its broker, whether it sends, the steady time when it began, the request, and by
+the entry of the request answers that are no plain success; empty ones have not come."""
 _Given: TypeAlias = tuple[bytes, int, list[tuple[int, int, list[int], int]], list[tuple[int, int]]]
 # (topic, group, queue id, start offset, pop time), offsets, opaques, frames, whether it is one batch.
 _Merge: TypeAlias = tuple[tuple[str, str, int, int, int], list[int], list[int], bytes, bool]

@@ -93,13 +93,13 @@ impl BalancerHeader {
 /// A thread that serves connections of gRPC.
 #[pyclass(frozen, module = "roquet.roquet_native")]
 pub(crate) struct GrpcServer {
-    server: Server,
+    pub(crate) server: Server,
 }
 
 /// Answers plain sends of one port from the fast path of a broker of this process.
 #[pyclass(frozen, module = "roquet.roquet_native")]
 pub(crate) struct GrpcSends {
-    core: Sends,
+    pub(crate) core: Sends,
 }
 
 #[pymethods]
@@ -151,7 +151,7 @@ impl GrpcSends {
 /// Answers plain receives and acknowledgements of one port in the same way.
 #[pyclass(frozen, module = "roquet.roquet_native")]
 pub(crate) struct GrpcConsumers {
-    system: SystemNames,
+    pub(crate) system: SystemNames,
     reserved: HashSet<String>,
     broker: String,
 }
@@ -353,7 +353,7 @@ impl GrpcServer {
     }
 }
 
-fn tuple(py: Python<'_>, news: News) -> PyResult<Bound<'_, PyAny>> {
+pub(crate) fn tuple(py: Python<'_>, news: News) -> PyResult<Bound<'_, PyAny>> {
     match news {
         News::Call {
             call,

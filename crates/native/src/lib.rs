@@ -6,6 +6,7 @@ mod codec;
 mod error;
 mod filter;
 mod grpc;
+mod grpc_forward;
 mod header;
 mod ingest;
 #[cfg(target_os = "linux")]
@@ -30,6 +31,8 @@ mod roquet_native {
     use crate::filter::Filter;
     #[pymodule_export]
     use crate::grpc::{BalancerHeader, GrpcConsumers, GrpcSends, GrpcServer, GrpcTls};
+    #[pymodule_export]
+    use crate::grpc_forward::GrpcForwarder;
     #[pymodule_export]
     use crate::header::HeaderPlan;
     #[pymodule_export]

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.model.route import TopicRoute
     from roquet.protocol.command import Command
+    from roquet.remoting.connections.connection import Connection
+    from roquet.remoting.connections.ingest import Ingest
     from roquet.remoting.router import Peer
     from roquet.remoting.tls import TlsOptions
 
@@ -171,6 +173,17 @@ class FrontClient:
         """
         address = await self._address(broker)
         return await self._session.client.call(address, command, timeout_s)
+
+    def master(self, broker: str) -> str | None:
+        """Return the address of a broker's master, as far as a route has named it."""
+        return self._session.book.master(broker)
+
+    async def dial(self, address: str, ingest: Ingest) -> Connection:
+        """Return a further connection to a broker, whose bytes go to `ingest`.
+
+        What is written to it is not signed. Raises Unreachable.
+        """
+        return await self._session.client.dial(address, CALL_S, ingest)
 
     async def _address(self, broker: str) -> str:
         address = self._session.book.master(broker)

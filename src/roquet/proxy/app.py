@@ -11,6 +11,7 @@ from roquet.proxy.brokers.local import LocalBrokers
 from roquet.proxy.cluster.brokers import ClusterBrokers
 from roquet.proxy.cluster.calls import BROKERS, Calls
 from roquet.proxy.cluster.directory import Directory
+from roquet.proxy.cluster.forwarding import LATE_S, ForwardedCalls
 from roquet.proxy.cluster.guard import Gate
 from roquet.proxy.cluster.lights import ClusterLights, Members
 from roquet.proxy.cluster.transactions import Producers
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from roquet.proxy.cluster.config import ClusterConfig
     from roquet.proxy.rules.limits import ProxyLimits
     from roquet.proxy.services.clients import Session
+    from roquet.proxy.transport import PlainCalls
 
 SWEEP_S = 5.0
 LOOK_S = 10.0
@@ -66,7 +68,11 @@ def build_local(
         if broker.fast is None
         else FastCalls(broker.fast, broker.identity.name, rules, broker.clock)
     )
-    return _built(LocalBrokers(broker, fast), host, rules, tls or TlsConfig(), [], fast=fast)
+    local = LocalBrokers(broker, fast)
+    proxy = _built(local, host, rules, tls or TlsConfig(), [], fast=fast)
+    if fast is not None:
+        fast.settles = proxy.front.settles
+    return proxy
 
 
 def build_cluster(
@@ -109,17 +115,28 @@ def build_cluster(
     known = calls, directory, producers, gate, light
     brokers = ClusterBrokers(*known, clock=clock, metrics=Metrics())
     look = Timer("look for brokers", calls.look, LOOK_S, 0.0)
+    # What is forwarded is not signed, and nobody is asked whether a client may.
+    forwarded = ForwardedCalls(client, calls, rules, clock) if account is None else None
     service = _Connections(client, producers, light)
     connections = Part("connections to brokers", service, timers=(look,))
     before = [connections]
     if users is not None:
         needs = (connections.name,)
         before.append(Part("users of the cluster", users, needs=needs, timers=users.timers))
+    if forwarded is not None:
+        directory.listen(forwarded.learn)
+        late = Timer("end late calls", forwarded.end_late, LATE_S, LATE_S)
+        needs = (connections.name,)
+        before.append(Part("plain calls", forwarded, needs=needs, timers=(late,)))
     if health_port is not None:
         served = HealthEndpoint(host=host, port=health_port, health=health, metrics=brokers.metrics)
         before.append(Part("health", served))
-        return _built(brokers, host, rules, TlsConfig(), before, health=served)
-    return _built(brokers, host, rules, TlsConfig(), before)
+        proxy = _built(brokers, host, rules, TlsConfig(), before, fast=forwarded, health=served)
+    else:
+        proxy = _built(brokers, host, rules, TlsConfig(), before, fast=forwarded)
+    if forwarded is not None:
+        forwarded.use(proxy.front, proxy.port)
+    return proxy
 
 
 class _Connections:
@@ -146,12 +163,10 @@ def _built(
     tls: TlsConfig,
     before: list[Part],
     *,
-    fast: FastCalls | None = None,
+    fast: PlainCalls | None = None,
     health: HealthEndpoint | None = None,
 ) -> Proxy:
     front, clock = Front(brokers, rules), brokers.clock
-    if fast is not None:
-        fast.settles = front.settles
     port_tls = GrpcPortTls(config_of(rules, tls), clock, "the certificate of gRPC")
     port = GrpcPort(front, host, rules, port_tls, clock, fast=fast)
 

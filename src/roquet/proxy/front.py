@@ -104,6 +104,8 @@ class Front:
         }
         assert self._handlers.keys() == FAMILIES.keys(), "every method has a family"
         self._under_way: collections.Counter[Family] = collections.Counter()
+        self.elsewhere: Callable[[Family], int] = _none
+        """How many calls of a family are under way that were not passed on to the front."""
 
     @property
     def secrets(self) -> Mapping[str, bytes] | None:
@@ -163,7 +165,8 @@ class Front:
 
     async def _answered(self, method: str, context: Context, request: Any, answer_type: Any) -> Any:
         family = FAMILIES[method]
-        if self._under_way[family] >= self._rules.in_flight_max:
+        under_way = self._under_way[family] + self.elsewhere(family)
+        if under_way >= self._rules.in_flight_max:
             return _with_status(answer_type(), Code.TOO_MANY_REQUESTS, "flow limit")
         self._under_way[family] += 1
         try:
@@ -175,6 +178,12 @@ class Front:
         if not found.HasField("status"):
             _with_status(found, Code.OK, "OK")
         return found
+
+    def failure(self, method: str, error: Exception) -> bytes:
+        """Return the answer to a call of a method that ended with an error."""
+        return bytes(
+            _with_status(self._types[method][1](), *_told(method, error)).SerializeToString()
+        )
 
     async def _receive(self, context: Context, request: Any, answer: Answer) -> None:
         try:
@@ -268,6 +277,11 @@ def _told(method: str, error: Exception) -> tuple[Code, str]:
     if not isinstance(error, _EXPECTED):
         log.error("%s failed", method, exc_info=error)
     return status_of(error)
+
+
+def _none(family: Family) -> int:
+    del family
+    return 0
 
 
 def _with_status(answer: Any, code: Code, text: str) -> Any:

@@ -10,7 +10,7 @@ import asyncio
 import collections
 import logging
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from roquet._native import GrpcServer
 from roquet.base.errors import cannot_listen
@@ -22,10 +22,9 @@ from roquet.proxy.rules.methods import RECEIVE, Status, method_of, telemetry_sta
 from roquet.service.ratelog import RateLog
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Coroutine, Iterable, Mapping
 
     from roquet.base.clock import Clock
-    from roquet.proxy.fast import FastCalls
     from roquet.proxy.front import Conversation, Front
     from roquet.proxy.rules.limits import ProxyLimits
     from roquet.proxy.tls import GrpcPortTls
@@ -40,6 +39,14 @@ UNREAD_MAX = 64
 """Messages of a telemetry stream that wait for their turn; with more the stream ends."""
 
 
+class PlainCalls(Protocol):
+    """Answers plain calls before the front."""
+
+    def take(self, server: GrpcServer) -> list[tuple[Any, ...]]:
+        """Take the news of a server, but for the calls that are answered without the front."""
+        ...
+
+
 class GrpcPort:
     """Listens, and hands calls to the front."""
 
@@ -51,9 +58,9 @@ class GrpcPort:
         tls: GrpcPortTls,
         clock: Clock,
         *,
-        fast: FastCalls | None = None,
+        fast: PlainCalls | None = None,
     ) -> None:
-        """With `fast`, sends that are plain do not come to the front."""
+        """With `fast`, calls that are plain do not come to the front."""
         self._fast = fast
         self._front = front
         self._host = host
@@ -157,7 +164,11 @@ class GrpcPort:
             # What the core believes meanwhile decides about its memory alone: the front asks again.
             self._secrets = secrets
             self._server.set_secrets(secrets)
-        for what, number, *more in self._taken():
+        self.act(self._taken())
+
+    def act(self, news: Iterable[tuple[Any, ...]]) -> None:
+        """Act on what has happened."""
+        for what, number, *more in news:
             if what == "call":
                 self._begin(number, *more)
             elif what == "refused":
@@ -170,7 +181,7 @@ class GrpcPort:
                     call.heard(what, *more)
 
     def _taken(self) -> list[tuple[Any, ...]]:
-        """Take news, but for sends that were answered by that."""
+        """Take news, but for calls that are answered without the front."""
         # Where accounts are kept the front asks what each may do.
         is_fast = self._fast is not None and self._secrets is None and not self._is_stopping
         found: list[tuple[Any, ...]]

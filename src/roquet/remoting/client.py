@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
     from roquet.protocol.command import Command
+    from roquet.remoting.connections.ingest import Ingest
     from roquet.remoting.router import Peer
     from roquet.remoting.tls import ClientTls
 
@@ -202,18 +203,21 @@ class Client:
         """Return the cached connection to `host:port`, made when there is none."""
         return await self._connected(address, timeout_s)
 
-    async def dial(self, address: str, timeout_s: float = 3.0) -> Peer:
+    async def dial(
+        self, address: str, timeout_s: float = 3.0, ingest: Ingest | None = None
+    ) -> Connection:
         """Return a new connection to `host:port`, for the caller alone, who closes it.
 
         It is kept within the limits of this client and closed with it; `handlers` and `on_close`
-        tell it from others by its key. Raises Unreachable, UsageError when `address` is none.
+        tell it from others by its key. What it reads goes to `ingest` if there is one. Raises
+        Unreachable, UsageError when `address` is none.
         """
         if self._stopped:
             raise Unreachable("the client is stopped")
         host, port = split_address(address)
         try:
             async with asyncio.timeout(min(timeout_s, self._config.connect_s)):
-                return await self._connect(host, port, address)
+                return await self._connect(host, port, address, ingest)
         except TimeoutError:
             raise Unreachable(f"{address} did not accept a connection in time") from None
         except OSError as error:
@@ -353,12 +357,14 @@ class Client:
             ):
                 del self._slots[address]
 
-    async def _connect(self, host: str, port: int, address: str) -> Connection:
+    async def _connect(
+        self, host: str, port: int, address: str, ingest: Ingest | None = None
+    ) -> Connection:
         connection = Connection(
             owner=self,
             key=next(KEYS),
             address=address,
-            ingest=self._ingest,
+            ingest=ingest or self._ingest,
             buffer=self._buffer,
             budget=self._budget,
             config=self._connection_config,

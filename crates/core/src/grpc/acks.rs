@@ -39,20 +39,20 @@ pub struct SystemNames {
 }
 
 /// An entry of a request.
-struct Entry<'a> {
+pub(super) struct Entry<'a> {
     id: &'a str,
     /// The handle as the client has it.
     handle: &'a str,
     /// The handle as the broker reads it.
-    plain: &'a str,
+    pub(super) plain: &'a str,
     queue_id: &'a str,
     offset: &'a str,
 }
 
-struct Asked<'a> {
-    topic: &'a str,
-    group: &'a str,
-    entries: Vec<Entry<'a>>,
+pub(super) struct Asked<'a> {
+    pub(super) topic: &'a str,
+    pub(super) group: &'a str,
+    pub(super) entries: Vec<Entry<'a>>,
 }
 
 impl SystemNames {
@@ -75,7 +75,13 @@ impl SystemNames {
                 return None;
             }
             let opaque = i32::try_from(number).ok()?;
-            write_frame(&asked, entry, opaque, &mut frames)?;
+            let header = Header {
+                code: ACK,
+                language: JAVA,
+                opaque,
+                ..Header::empty()
+            };
+            write_frame(&asked, entry, &header, &mut frames)?;
         }
         let peer = peer.parse::<SocketAddr>().ok()?;
         ingest.open(CONNECTION, &host::encode(peer), false);
@@ -86,14 +92,14 @@ impl SystemNames {
         (done == asked.entries.len()).then(|| answer(&asked))
     }
 
-    fn allows(&self, asked: &Asked<'_>) -> bool {
+    pub(super) fn allows(&self, asked: &Asked<'_>) -> bool {
         !self.topics.contains(asked.topic)
             && !asked.topic.starts_with(&self.topic_prefix)
             && !asked.group.starts_with(&self.group_prefix)
     }
 }
 
-fn read(request: &[u8]) -> Result<Asked<'_>, Odd> {
+pub(super) fn read(request: &[u8]) -> Result<Asked<'_>, Odd> {
     let (mut group, mut topic, mut entries) = (None, None, Vec::new());
     let mut fields = Fields(request);
     while let Some((number, value)) = fields.next()? {
@@ -144,7 +150,13 @@ fn entry(data: &[u8]) -> Result<Entry<'_>, Odd> {
     })
 }
 
-fn write_frame(asked: &Asked<'_>, entry: &Entry<'_>, opaque: i32, out: &mut Vec<u8>) -> Option<()> {
+/// Appends the frame that acknowledges one entry.
+pub(super) fn write_frame(
+    asked: &Asked<'_>,
+    entry: &Entry<'_>,
+    header: &Header<'_>,
+    out: &mut Vec<u8>,
+) -> Option<()> {
     let ext = [
         ("consumerGroup", asked.group),
         ("topic", asked.topic),
@@ -152,13 +164,7 @@ fn write_frame(asked: &Asked<'_>, entry: &Entry<'_>, opaque: i32, out: &mut Vec<
         ("extraInfo", entry.plain),
         ("offset", entry.offset),
     ];
-    let header = Header {
-        code: ACK,
-        language: JAVA,
-        opaque,
-        ..Header::empty()
-    };
-    frame::encode_start(Encoding::Binary, &header, Some(ext.into_iter()), 0, out).ok()
+    frame::encode_start(Encoding::Binary, header, Some(ext.into_iter()), 0, out).ok()
 }
 
 /// Counts the answers that are a success.
@@ -172,7 +178,7 @@ fn successes(mut replies: &[u8]) -> usize {
 }
 
 /// Writes the answer to a request whose entries are all acknowledged.
-fn answer(asked: &Asked<'_>) -> Vec<u8> {
+pub(super) fn answer(asked: &Asked<'_>) -> Vec<u8> {
     let mut status = Written::default();
     status.number(1, OK).text(2, "OK");
     let mut answer = Written::default();

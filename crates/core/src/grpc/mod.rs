@@ -21,6 +21,7 @@ mod call;
 mod connection;
 mod door;
 mod fields;
+pub mod forward;
 mod messages;
 mod sends;
 pub mod shown;
@@ -73,7 +74,7 @@ pub struct Limits {
 }
 
 /// How a call began.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Head {
     /// `/package.Service/Method`.
     pub path: String,

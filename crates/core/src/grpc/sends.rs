@@ -17,20 +17,20 @@ use super::{Head, News, Server};
 use crate::codec::command::{Encoding, Header, JAVA};
 use crate::codec::{frame, host};
 use crate::ingest::send::SEND;
-use crate::ingest::table::{Shared, Table, TopicRow};
+use crate::ingest::table::{Shared, Table};
 use crate::ingest::Ingest;
 use crate::java_hash;
 use crate::store::Store;
 
-const METHOD: &str = "/apache.rocketmq.v2.MessagingService/SendMessage";
-const CLIENT_ID: &str = "x-mq-client-id";
+pub(super) const METHOD: &str = "/apache.rocketmq.v2.MessagingService/SendMessage";
+pub(super) const CLIENT_ID: &str = "x-mq-client-id";
 const CLIENT_ID_LENGTH_MAX: usize = 1024;
 /// `Code.OK`.
 pub(super) const OK: u64 = 20_000;
 /// `INTERNAL` of gRPC.
 const INTERNAL: u8 = 13;
 /// Bit of a stored message whose body is compressed.
-const SYS_COMPRESSED: i32 = 1;
+pub(super) const SYS_COMPRESSED: i32 = 1;
 /// Properties beyond this are left alone: the fast path takes 32, of which it needs some itself.
 const SPARE_PROPERTIES: usize = 20;
 /// The connection of the ingest that stands for whoever is served at the moment: no port has so many.
@@ -78,6 +78,11 @@ impl Sends {
             rules,
             turn: AtomicU32::new(0),
         }
+    }
+
+    /// What messages may have.
+    pub fn rules(&self) -> &SendRules {
+        &self.rules
     }
 
     /// Answers what is plain among the news, and returns the rest. `shared` is what the ingest goes by.
@@ -146,8 +151,9 @@ impl Sends {
         check_client(&plain.head)?;
         let asked = read(&plain.message)?;
         let row = table.topics.get(asked.topic).ok_or(Odd)?;
-        self.check(&asked, row)?;
-        let queue = self.queue(asked.group, row)?;
+        self.check(&asked, (row.takes.normal(), row.takes.fifo()))?;
+        let queues = u32::try_from(row.front_queues).map_err(|_| Odd)?;
+        let queue = self.queue(asked.group, queues)?;
         let born = match asked.born_ms {
             Some(born_ms) => born_ms.to_string(),
             None => now_ms.to_string(),
@@ -180,15 +186,12 @@ impl Sends {
         Ok(())
     }
 
-    /// Checks what the front would refuse, and what it would do more for.
-    fn check(&self, asked: &Asked<'_>, row: &TopicRow) -> Result<(), Odd> {
+    /// Checks what the front would refuse, and what it would do more for. The topic is for messages
+    /// without a group, for those with one, or for both.
+    pub(super) fn check(&self, asked: &Asked<'_>, (normal, fifo): (bool, bool)) -> Result<(), Odd> {
         let rules = &self.rules;
         let within = |size: usize, most: usize| most == 0 || size <= most;
-        let fits = if asked.group.is_empty() {
-            row.takes.normal()
-        } else {
-            row.takes.fifo()
-        };
+        let fits = if asked.group.is_empty() { normal } else { fifo };
         let mut size = asked.tag.len() + asked.keys.iter().map(|key| key.len()).sum::<usize>();
         for (name, value) in &asked.properties {
             if name.is_empty() || rules.reserved.contains(*name) {
@@ -212,8 +215,8 @@ impl Sends {
         fine.then_some(()).ok_or(Odd)
     }
 
-    fn queue(&self, group: &str, row: &TopicRow) -> Result<u32, Odd> {
-        let queues = u32::try_from(row.front_queues).map_err(|_| Odd)?;
+    /// The queue of a message group, or the next in turn, of so many.
+    pub(super) fn queue(&self, group: &str, queues: u32) -> Result<u32, Odd> {
         if queues == 0 {
             return Err(Odd);
         }
@@ -249,7 +252,7 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && !text.contains(char::is_whitespace)
 }
 
-fn check_client(head: &Head) -> Result<(), Odd> {
+pub(super) fn check_client(head: &Head) -> Result<(), Odd> {
     let mut given = head.metadata.iter().rev();
     let (_, id) = given.find(|(name, _)| name == CLIENT_ID).ok_or(Odd)?;
     (is_word(id) && id.len() <= CLIENT_ID_LENGTH_MAX)
@@ -258,7 +261,7 @@ fn check_client(head: &Head) -> Result<(), Odd> {
 }
 
 /// Writes the properties of a message, in the order of the front.
-fn properties(asked: &Asked<'_>, head: &Head, born: &str) -> String {
+pub(super) fn properties(asked: &Asked<'_>, head: &Head, born: &str) -> String {
     let mut out = String::with_capacity(256);
     let mut add = |name: &str, value: &str| {
         if !value.is_empty() {
@@ -385,7 +388,7 @@ impl Batch {
 }
 
 /// Writes the answer of a message that is stored.
-fn answer(id: &str, offset: u64, transaction: &str) -> Vec<u8> {
+pub(super) fn answer(id: &str, offset: u64, transaction: &str) -> Vec<u8> {
     let mut status = Written::default();
     status.number(1, OK).text(2, "OK");
     let mut entry = Written::default();

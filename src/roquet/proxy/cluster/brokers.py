@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from roquet.broker.clients.registry import Client
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.protocol.bodies.clients import HeartbeatData
+    from roquet.protocol.command import Command
     from roquet.protocol.pop.handle import ReceiptHandle
     from roquet.proxy.brokers.api import Source, Topic
     from roquet.proxy.cluster.calls import Calls
@@ -78,7 +79,8 @@ _STATUSES = {
     int(ResponseCode.FLUSH_SLAVE_TIMEOUT): SendStatus.REPLICA_TIMEOUT,
     int(ResponseCode.SLAVE_NOT_AVAILABLE): SendStatus.NO_REPLICA,
 }
-"""Answers by which a message is stored."""
+STORED = frozenset(_STATUSES)
+"""Codes of answers by which a message is stored."""
 _ENDS = {
     Verdict.COMMIT: sys_flag.TRANSACTION_COMMIT,
     Verdict.ROLLBACK: sys_flag.TRANSACTION_ROLLBACK,
@@ -168,20 +170,9 @@ class ClusterBrokers:
         self, broker: str, code: RequestCode, header: SendMessageRequest, body: bytes
     ) -> SendResult:
         answer = await self._calls.ask(
-            broker, code, header, body=body, timeout_s=SEND_S, passed=_STATUSES, short=True
+            broker, code, header, body=body, timeout_s=SEND_S, passed=STORED, short=True
         )
-        try:
-            found = _read_sent(answer)
-        except HeaderError as error:
-            raise unreadable(broker, error) from error
-        return SendResult(
-            status=_STATUSES[answer.code],
-            message_ids=found.msg_id.split(","),
-            queue_id=found.queue_id,
-            queue_offset=found.queue_offset,
-            transaction_id=found.transaction_id,
-            recall_handle=found.recall_handle,
-        )
+        return result_of(broker, answer)
 
     async def recall(self, request: sends.RecallRequest, caller: Caller) -> str:
         """Take a message back that is not due yet; return its id."""
@@ -308,6 +299,22 @@ class ClusterBrokers:
     def left(self, peer: Peer) -> None:
         """Forget a client."""
         self._producers.left(peer)
+
+
+def result_of(broker: str, answer: Command) -> SendResult:
+    """Return what an answer says whose code is one of `STORED`. Raises Rejected."""
+    try:
+        found = _read_sent(answer)
+    except HeaderError as error:
+        raise unreadable(broker, error) from error
+    return SendResult(
+        status=_STATUSES[answer.code],
+        message_ids=found.msg_id.split(","),
+        queue_id=found.queue_id,
+        queue_offset=found.queue_offset,
+        transaction_id=found.transaction_id,
+        recall_handle=found.recall_handle,
+    )
 
 
 def _header_of(

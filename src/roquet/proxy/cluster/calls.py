@@ -85,12 +85,30 @@ class Calls:
         try:
             answer = await self._client.call(broker, command, timeout_s)
         except (OutcomeUnknown, Unreachable) as error:
-            self._silence.failed(broker, began_ms, timeout_s, error)
-            raise self.away(broker, error) from error
+            raise self.unanswered(broker, began_ms, timeout_s, error) from error
         self._silence.answered(broker)
+        self.judge(broker, answer, passed)
+        return answer
+
+    def is_silent(self, broker: str) -> bool:
+        """Tell whether a broker has answered nothing lately."""
+        return self._silence.has(broker)
+
+    def answered(self, broker: str) -> None:
+        """Note that a broker has answered what was not asked here."""
+        self._silence.answered(broker)
+
+    def unanswered(
+        self, broker: str, began_ms: int, timeout_s: float, error: OutcomeUnknown | Unreachable
+    ) -> Rejected:
+        """Return what a client is told of a call that began at a steady time."""
+        self._silence.failed(broker, began_ms, timeout_s, error)
+        return self.away(broker, error)
+
+    def judge(self, broker: str, answer: Command, passed: Collection[int] = _SUCCESS) -> None:
+        """Raise Refusal unless the code of an answer is one of `passed`."""
         if answer.code not in passed:
             raise self.refusal(broker, refused(answer.code, answer.remark))
-        return answer
 
     async def look(self) -> None:
         """Look whether there are brokers; the log says when there are none, and when there are."""

@@ -57,6 +57,8 @@ class _Remembered(Generic[_V]):
         self._found: dict[str, tuple[int, _V]] = {}
         """Name -> until when it counts, and the value; the oldest first."""
         self._asking: dict[str, asyncio.Task[_V]] = {}
+        self.listen: Callable[[str, _V | None, int], None] = _nobody
+        """Hears of names that are remembered, until which steady time, and of those forgotten."""
         self._log = RateLog(log, clock)
 
     def known(self, name: str) -> _V | None:
@@ -92,11 +94,16 @@ class _Remembered(Generic[_V]):
             value = entry[1]
         except Refusal:
             self._found.pop(name, None)
+            self.listen(name, None, 0)
             raise
         self._found.pop(name, None)
         while len(self._found) >= self._most:
-            del self._found[next(iter(self._found))]
-        self._found[name] = self._clock.steady_ms() + self._keep_ms, value
+            oldest = next(iter(self._found))
+            del self._found[oldest]
+            self.listen(oldest, None, 0)
+        until_ms = self._clock.steady_ms() + self._keep_ms
+        self._found[name] = until_ms, value
+        self.listen(name, value, until_ms)
         return value
 
 
@@ -109,6 +116,10 @@ class Directory:
         clock = client.clock
         self._topics = _Remembered(self._ask_topic, config.topic_s, config.topics_max, clock)
         self._groups = _Remembered(self._ask_group, config.group_s, config.groups_max, clock)
+
+    def listen(self, listener: Callable[[str, Topic | None, int], None]) -> None:
+        """Have somebody hear of each topic that is asked for: until when it counts, or None."""
+        self._topics.listen = listener
 
     async def topic(self, name: str) -> Topic:
         """Return a topic. Raises Refusal and Rejected."""
@@ -190,6 +201,11 @@ class Directory:
                 # One that is away may have the group.
                 failed = failed if isinstance(failed, Rejected) else error
         raise failed or Rejected(Code.INTERNAL_SERVER_ERROR, "there is no master broker")
+
+
+def _nobody(name: str, value: object, until_ms: int) -> None:
+    """Hear nothing."""
+    del name, value, until_ms
 
 
 def _looked_at(task: asyncio.Task[Any]) -> None:

@@ -30,7 +30,7 @@ from roquet.remoting.connections.connection import KEYS
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from roquet.model.group import SubscriptionGroupConfig
@@ -307,29 +307,21 @@ class Consuming:
             raise Rejected(Code.INTERNAL_SERVER_ERROR, "ack message result is empty")
         if len(request.entries) > ACKS_MAX:
             raise Rejected(Code.BAD_REQUEST, f"a request may name {ACKS_MAX} messages")
-        answer = pb.AckMessageResponse()
-        by_broker: dict[str, list[tuple[Any, Any]]] = {}
-        for entry in request.entries:
-            done = answer.entries.add(
-                message_id=entry.message_id, receipt_handle=entry.receipt_handle
-            )
-            by_broker.setdefault(broker_of(entry.receipt_handle), []).append((entry, done))
+        faults: dict[int, Exception] = {}
+        by_broker: dict[str, list[tuple[int, Any]]] = {}
+        for number, entry in enumerate(request.entries):
+            by_broker.setdefault(broker_of(entry.receipt_handle), []).append((number, entry))
 
-        async def settle(mine: Sequence[tuple[Any, Any]]) -> None:
-            for entry, done in mine:
-                done.status.code, done.status.message = Code.OK, "OK"
+        async def settle(mine: Sequence[tuple[int, Any]]) -> None:
+            for number, entry in mine:
                 try:
                     await self._ack_one(context, topic, group, entry)
                 except _FAULTS as error:
-                    done.status.code, done.status.message = status_of(error)
+                    faults[number] = error
 
         # No broker waits for another.
         await asyncio.gather(*map(settle, by_broker.values()))
-        if len({done.status.code for done in answer.entries}) > 1:
-            return _status(answer, Code.MULTIPLE_RESULTS, "MULTIPLE_RESULTS")
-        first = answer.entries[0].status
-        answer.status.CopyFrom(first)
-        return answer
+        return acknowledged(request.entries, faults)
 
     async def _ack_one(self, context: Context, topic: str, group: str, entry: Any) -> None:
         async with self._settling(context, group, entry) as handle:
@@ -403,6 +395,20 @@ class _Delivery(msgspec.Struct, frozen=True):
         """Return a message that was taken as one that lies with the consumer."""
         wanted = self.source.wanted
         return Flight(wanted.topic, wanted.group, found.handle, found.light)
+
+
+def acknowledged(entries: Sequence[Any], faults: Mapping[int, Exception]) -> Any:
+    """Return the answer to an acknowledgement, some entries of which went wrong."""
+    answer = pb.AckMessageResponse()
+    for number, entry in enumerate(entries):
+        done = answer.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
+        fault = faults.get(number)
+        told = (Code.OK, "OK") if fault is None else status_of(fault)
+        done.status.code, done.status.message = told
+    if len({done.status.code for done in answer.entries}) > 1:
+        return _status(answer, Code.MULTIPLE_RESULTS, "MULTIPLE_RESULTS")
+    answer.status.CopyFrom(answer.entries[0].status)
+    return answer
 
 
 def _attempt_of(request: Any) -> str | None:

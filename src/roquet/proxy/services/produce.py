@@ -73,7 +73,7 @@ class Producing:
         else:
             queue = self._queue(None, places)
             result = await self._send_batch(context, given, made, queue)
-        return _sent(given, result, queue.broker)
+        return sent(given, result, queue.broker)
 
     async def _send_one(
         self, context: Context, message: Any, properties: dict[str, str], queue: _Queue
@@ -196,7 +196,7 @@ def _queue_at(index: int, places: Sequence[Place]) -> _Queue:
     raise AssertionError("the index is one of a queue")
 
 
-def _sent(given: Any, result: SendResult, broker: str) -> Any:
+def sent(given: Any, result: SendResult, broker: str) -> Any:
     """Return an answer with an entry for each message."""
     code, why = CODES[result.status]
     text = "OK" if code is Code.OK else f"send message failed, sendStatus={why}"

@@ -28,6 +28,7 @@ __all__ = [
     "NetThreads",
     "PairTls",
     "RemotingTls",
+    "SendForwarder",
     "SinkEncoder",
     "Store",
     "StoreError",
@@ -669,6 +670,49 @@ class GrpcForwarder:
 
         Return whether any call had an answer, frames that are for others, calls to be told, calls
         that are news again, and why the connection is broken; None for nothing but plain answers.
+        """
+
+@final
+class SendForwarder:
+    """Takes plain sends of the remoting protocol to brokers, and the answers back."""
+
+    def __new__(
+        cls, *, frame_max: int, patience_ms: int, sends_max: int, typed: Sequence[str]
+    ) -> SendForwarder:
+        """Say what is allowed, and which properties give a message a type."""
+    def put(self, topic: str, broker: str, line: int, until_ms: int) -> None:
+        """Let sends to a topic of a broker pass by a connection until a steady time."""
+    def forget(self, steady_ms: int | None) -> None:
+        """Forget what counts no more at a steady time; with None, everything."""
+    def waits(self) -> int:
+        """How many sends wait for a broker."""
+    def held(self, key: int) -> int:
+        """Bytes of a connection's incomplete frame."""
+    def close(self, key: int) -> list[tuple[int, int, int, bytes]]:
+        """Forget a connection of either side; the sends whose answers cannot come any more.
+
+        Each is the keys of the client's and the broker's connection, the client's opaque, and the
+        frame.
+        """
+    def late(self, steady_ms: int) -> list[tuple[int, int, int, bytes]]:
+        """The sends that have waited for too long."""
+    def take_back(self, numbers: Sequence[int]) -> bytes:
+        """Take sends back, as frames, that were not written."""
+    def ask(
+        self, client: int, data: Buffer, steady_ms: int
+    ) -> tuple[list[tuple[int, bytes, list[int]]], bytes, str]:
+        """Take bytes of a client.
+
+        Return frames to write with the key of the connection and their numbers, frames for the
+        handlers, and why the client's connection is broken.
+        """
+    def answer(
+        self, line: int, data: Buffer
+    ) -> tuple[list[tuple[int, bytes]], bytes, list[tuple[int, int, int, bytes]], str]:
+        """Take bytes of a broker.
+
+        Return answers to write with the key of the client, frames for others, sends that the broker
+        has not looked at, and why its connection is broken.
         """
 
 @final

@@ -7,6 +7,7 @@ pub mod consume_queue;
 pub mod disk;
 pub mod dispatch;
 pub mod filter;
+pub mod forwarded;
 pub mod grpc;
 pub mod ha;
 pub mod index;

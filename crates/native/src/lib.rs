@@ -5,8 +5,8 @@ mod buffer;
 mod codec;
 mod error;
 mod filter;
+mod forward;
 mod grpc;
-mod grpc_forward;
 mod header;
 mod ingest;
 #[cfg(target_os = "linux")]
@@ -30,9 +30,9 @@ mod roquet_native {
     #[pymodule_export]
     use crate::filter::Filter;
     #[pymodule_export]
-    use crate::grpc::{BalancerHeader, GrpcConsumers, GrpcSends, GrpcServer, GrpcTls};
+    use crate::forward::{GrpcForwarder, SendForwarder};
     #[pymodule_export]
-    use crate::grpc_forward::GrpcForwarder;
+    use crate::grpc::{BalancerHeader, GrpcConsumers, GrpcSends, GrpcServer, GrpcTls};
     #[pymodule_export]
     use crate::header::HeaderPlan;
     #[pymodule_export]

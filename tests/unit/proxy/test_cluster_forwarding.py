@@ -11,19 +11,18 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from grpc_calls import TOPICS, Calls, Counting, called, message, received
+from odd_broker import OddBroker
 from roquet.base.clock import SystemClock
-from roquet.client.fronts import FrontClient
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command, reply_to
+from roquet.protocol.command import Command
 from roquet.proxy import messages as pb
 from roquet.proxy.app import build_cluster
 from roquet.proxy.cluster.brokers import SEND_S
 from roquet.proxy.cluster.config import ClusterConfig
 from roquet.proxy.rules.codes import Code
 from roquet.proxy.rules.limits import ProxyLimits
-from roquet.remoting.codec import decode, encode
 from roquet.store.records import read_records
 from roquet.testing.cluster import cluster
 
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from roquet.remoting.connections.connection import Connection
-    from roquet.remoting.connections.ingest import Ingest
     from roquet.testing.cluster import Cluster
 
 GROUP = "g"
@@ -252,53 +249,6 @@ def test_acknowledgement_that_a_broker_refuses_in_part_has_the_fronts_codes(
         assert codes == [True, False, True]
 
     run(tmp_path, tell)
-
-
-class OddBroker:
-    """Stands where connections for forwarded calls go: answers as it is told, or does not."""
-
-    def __init__(self, code: int | None) -> None:
-        """Answer with a code; None: with nothing, and close where it is asked to."""
-        self.code = code
-        self.closes = False
-        self.asked = 0
-        self.served: asyncio.Task[None] | None = None
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a connection to its end."""
-        self.served = asyncio.current_task()
-        kept = bytearray()
-        while data := await reader.read(65_536):
-            kept += data
-            commands, used = decode(bytes(kept))
-            del kept[:used]
-            self.asked += len(commands)
-            if commands and self.closes:
-                break
-            for command in commands:
-                if self.code is not None:
-                    # In two writes: an answer may come in pieces.
-                    frame = encode(reply_to(command, self.code, remark="odd"))
-                    writer.write(frame[:7])
-                    await writer.drain()
-                    await asyncio.sleep(0.01)
-                    writer.write(frame[7:])
-        writer.close()
-        await writer.wait_closed()
-
-    async def stand_in(self, patch: pytest.MonkeyPatch) -> asyncio.Server:
-        """Have connections for forwarded calls come here."""
-        server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        dial = FrontClient.dial
-
-        async def elsewhere(client: FrontClient, address: str, ingest: Ingest) -> Connection:
-            connection = await dial(client, f"127.0.0.1:{port}", ingest)
-            connection.address = address
-            return connection
-
-        patch.setattr(FrontClient, "dial", elsewhere)
-        return server
 
 
 async def before_an_odd_broker(

@@ -14,6 +14,7 @@ from roquet.proxy.remoting.brokers import Brokers, TopicTypes
 from roquet.proxy.remoting.clients import ClientRequests
 from roquet.proxy.remoting.forwarding import ForwardedRequests, Forwarder
 from roquet.proxy.remoting.limits import CONNECT_S, body_max
+from roquet.proxy.remoting.plain_sends import LATE_S, PlainSends
 from roquet.proxy.remoting.routes import Routes
 from roquet.proxy.remoting.sessions import Sessions
 from roquet.remoting.client import Client, ClientConfig
@@ -24,6 +25,8 @@ from roquet.service.lanes import Lanes
 from roquet.service.lifecycle import App, Part, Timer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from roquet.acl.credentials import Credentials
     from roquet.base.clock import Clock
     from roquet.proxy.remoting.limits import RemotingLimits
@@ -85,16 +88,12 @@ def build(
     brokers = Brokers(NameServers(own, name_servers, rng), clock)
     types = TopicTypes(brokers, own, clock)
     forwarder = Forwarder(sessions, brokers)
-    forwarded = ForwardedRequests(sessions, forwarder, types, rules, clock)
+    plain = _plain_sends(own, rules, guard, clock)
+    forwarded = ForwardedRequests(sessions, forwarder, types, rules, clock, plain=plain)
     clients = ClientRequests(sessions, brokers, forwarder)
     shown = _shown(rules, host)
     asked = NameServers(passing, name_servers, rng)
     routes = Routes(asked, brokers, sessions, lambda: f"{shown}:{server.port}", clock)
-
-    def closed(peer: Peer) -> None:
-        sessions.client_closed(peer)
-        clients.client_closed(peer.key)
-
     lanes = Lanes(tuple(rules.lanes()), clock)
     table = [*routes.routes(), *clients.routes(), *forwarded.routes()]
     server = Server(
@@ -103,7 +102,8 @@ def build(
         router=Router(table, None, lanes, clock, guard=guard, body_max=body_max),
         clock=clock,
         config=_server_config(rules),
-        on_close=closed,
+        on_close=_leaving(sessions, clients),
+        ingest=plain,
         tls=port_tls,
         balancers=networks_of(rules.balancers),
     )
@@ -114,9 +114,25 @@ def build(
         Part("brokers", brokers),
         Part("types of topics", types),
         Part("routes", routes),
-        *_port_parts(lanes, server, forwarded),
+        *_port_parts(lanes, server, forwarded, plain),
     ]
     return RemotingProxy(App(parts, clock), server, sessions, forwarded)
+
+
+def _leaving(sessions: Sessions, clients: ClientRequests) -> Callable[[Peer], None]:
+    def closed(peer: Peer) -> None:
+        sessions.client_closed(peer)
+        clients.client_closed(peer.key)
+
+    return closed
+
+
+def _plain_sends(
+    client: Client, rules: RemotingLimits, guard: Guard | None, clock: Clock
+) -> PlainSends | None:
+    """Return what takes plain sends; None where each request has to be looked at."""
+    # A guard judges each request by itself, and a topic's type is what tells plain sends.
+    return PlainSends(client, clock) if guard is None and rules.check_type else None
 
 
 def _server_config(rules: RemotingLimits) -> ServerConfig:
@@ -131,13 +147,21 @@ def _tls_parts(tls: ServerTls) -> list[Part]:
     return [Part("tls of remoting", tls, timers=(watch,))] if tls.is_on else []
 
 
-def _port_parts(lanes: Lanes, server: Server, forwarded: ForwardedRequests) -> list[Part]:
+def _port_parts(
+    lanes: Lanes, server: Server, forwarded: ForwardedRequests, plain: PlainSends | None
+) -> list[Part]:
     late = Timer("refuse late requests", lanes.refuse_old, 1.0, 1.0)
+    parts: list[Part] = []
+    if plain is not None:
+        plain.find, plain.ask = server.find, forwarded.once_more
+        ends = Timer("end late sends", plain.end_late, LATE_S, LATE_S)
+        parts.append(Part("plain sends", plain, timers=(ends,)))
     return [
         Part("lanes", lanes, timers=(late,)),
         Part("remoting port", server, needs=("lanes",)),
         # Stopped first: the port need not wait for what brokers hold.
         Part("held requests", forwarded),
+        *parts,
     ]
 
 

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.proxy.remoting.brokers import Brokers, TopicTypes
     from roquet.proxy.remoting.limits import RemotingLimits
+    from roquet.proxy.remoting.plain_sends import PlainSends
     from roquet.proxy.remoting.sessions import Session, Sessions
-    from roquet.remoting.router import Handler, Request
+    from roquet.remoting.router import Handler, Peer, Request
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +93,14 @@ class Forwarder:
             self._brokers.doubt(broker)
         raise Unreachable(f"broker {broker} is stopping")
 
+    async def show(self, plain: PlainSends, topic: str, kind: str, broker: str) -> None:
+        """Have plain sends like one that is forwarded now pass by compiled code from now on."""
+        try:
+            address = await self._brokers.address(broker)
+        except RoquetError:
+            return  # whoever forwards that one says why
+        plain.look_at(topic, kind, broker, address)
+
     async def tell(self, session: Session, broker: str, command: Command) -> None:
         """Tell a broker something. Raises Refused, Unreachable, OutcomeUnknown."""
         peer = await session.connection(broker, await self._brokers.address(broker))
@@ -108,8 +117,11 @@ class ForwardedRequests:
         types: TopicTypes,
         rules: RemotingLimits,
         clock: Clock,
+        *,
+        plain: PlainSends | None = None,
     ) -> None:
-        """Forward what these clients ask."""
+        """Forward what these clients ask; `plain` takes sends like those that were looked at."""
+        self._plain = plain
         self._sessions = sessions
         self._forwarder = forwarder
         self._types = types
@@ -158,8 +170,15 @@ class ForwardedRequests:
         if self._rules.check_type and not (names.is_retry(topic) or names.is_dlq(topic)):
             found = props.read(ext.get("i" if short else "properties"))
             if props.TRANSFER_FLAG not in found:
-                await self._check_type(topic, found)
+                kind = await self._check_type(topic, found)
+                if self._plain is not None and kind != UNREAD:
+                    await self._forwarder.show(self._plain, topic, kind, broker)
         return await self._forward(request, broker, limits.REQUEST_S)
+
+    async def once_more(self, peer: Peer, command: Command) -> Command:
+        """Return the answer to a send that no broker has looked at. Raises RoquetError."""
+        session, broker = self._sessions.of(peer), broker_of(command)
+        return await self._forwarder.ask(session, broker, command, limits.REQUEST_S)
 
     async def recall(self, request: Request) -> Command | None:
         """Forward a recall (370) of a topic for delayed messages."""
@@ -225,17 +244,18 @@ class ForwardedRequests:
                 raise
             raise Refused(ResponseCode.SYSTEM_ERROR, f"broker {broker}: {error}") from error
 
-    async def _check_type(self, topic: str, properties: Mapping[str, str]) -> None:
-        """Raise Refused for a message that the topic is not for."""
+    async def _check_type(self, topic: str, properties: Mapping[str, str]) -> str:
+        """Return the type of a topic. Raises Refused for a message that it is not for."""
         wanted = await self._types.of(topic)
         if wanted == UNREAD:
             text = f"messages of {topic} are not checked for their type: no broker tells it"
             self._log.warning(("type", topic), text)
-            return
+            return wanted
         try:
             check_type(wanted, properties)
         except Rejected as rejected:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, rejected.text) from rejected
+        return wanted
 
 
 def broker_of(command: Command) -> str:

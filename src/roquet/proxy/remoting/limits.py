@@ -94,7 +94,7 @@ class RemotingLimits:
 
     def lanes(self) -> Iterator[LaneConfig]:
         """Return the lanes; the number at a time is of requests that a broker has to answer."""
-        yield LaneConfig(SEND, 2_000, self.send_queue, self.send_age_ms)
+        yield LaneConfig(SEND, SENDS_MAX, self.send_queue, self.send_age_ms)
         yield LaneConfig(PULL, self.pull_queue, PULLS_WAITING_MAX, self.pull_age_ms)
         yield LaneConfig(UPDATE, 2_000, self.update_queue, self.update_age_ms)
         yield LaneConfig(HEARTBEAT, 256, self.heartbeat_queue, self.heartbeat_age_ms)
@@ -105,6 +105,8 @@ class RemotingLimits:
 SEND, PULL, UPDATE, HEARTBEAT, ROUTE, DEFAULT = (
     f"proxy {name}" for name in ("send", "pull", "update", "heartbeat", "route", "default")
 )
+SENDS_MAX = 2_000
+"""Sends at a time of the handlers, and as many that pass by compiled code."""
 PULLS_WAITING_MAX = 1_000
 REQUEST_S = 3.0
 """For a broker's answer to any request that it does not hold."""

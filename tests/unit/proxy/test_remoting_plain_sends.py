@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from odd_broker import OddBroker
 from remoting_proxy_harness import ProxyClient, proxy, proxy_client
+from roquet.base.errors import OutcomeUnknown, Unreachable
 from roquet.protocol import properties as props
 from roquet.protocol.codes import ResponseCode
 from roquet.proxy.remoting.forwarding import ForwardedRequests
@@ -176,3 +177,26 @@ def test_send_whose_connection_to_the_broker_ends_is_answered(
     assert answer.remark is not None
     assert answer.remark.startswith("broker broker-a: ")
     assert answer.remark.endswith("closed the connection")
+
+
+def test_port_stops_while_a_broker_answers_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = OddBroker(None)
+
+    async def asks(client: ProxyClient) -> None:
+        with contextlib.suppress(OutcomeUnknown, Unreachable):
+            while True:
+                await client.send(TOPIC)
+
+    async def main() -> None:
+        async with await odd.stand_in(monkeypatch):
+            async with world(tmp_path, monkeypatch) as it:
+                asking = asyncio.create_task(asks(it.client))
+                while not odd.asked:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            await asyncio.wait_for(asking, 2 * REQUEST_S)
+            assert odd.served is not None
+            await odd.served
+
+    asyncio.run(main())

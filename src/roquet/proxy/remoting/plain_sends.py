@@ -8,6 +8,7 @@ to each broker for all clients. A send that no broker has looked at is the handl
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -93,8 +94,9 @@ class PlainSends:
         self._core.forget(None)
         if self._core.waits():
             self._idle.clear()
-            # They end at their time at the latest.
-            await self._idle.wait()
+            # Nobody looks for late ones any more: those that are left end with their connections.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), REQUEST_S)
         await self._tasks.stop()
 
     # --- what passes -----------------------------------------------------------------------------

@@ -104,6 +104,7 @@ impl SendForwarder {
 
     /// Take bytes of a broker: answers to write, frames for others, sends that it has not looked at,
     /// and why it is broken.
+    #[allow(clippy::type_complexity)] // What it is made of is said above.
     fn answer<'py>(
         &self,
         py: Python<'py>,

@@ -148,9 +148,15 @@ class Brokers:
         return (await self.masters([broker]))[broker]
 
     async def of_topic(self, topic: str) -> dict[str, str]:
-        """Return broker name -> address of the masters that have a topic. Raises Refused 17."""
+        """Return broker name -> address of the masters that have a topic. Raises Refused 17.
+
+        One where it can be neither read nor written is left out while another has it: there it was
+        deleted (`Topics.delete_on`).
+        """
         route = await self._calls.route(topic)
-        return {it.broker_name: it.master for it in route.brokers if it.master is not None}
+        masters = {it.broker_name: it.master for it in route.brokers if it.master is not None}
+        served = {it.broker_name for it in route.queues if it.perm}
+        return {name: at for name, at in masters.items() if name in served} or masters
 
     async def each(
         self,

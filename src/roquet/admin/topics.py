@@ -375,6 +375,28 @@ class Topics:
         finally:
             self._calls.forget_topic(name)
 
+    async def delete_on(self, name: str, broker: str) -> None:
+        """Delete a topic from one broker, by its name, and leave it on the others.
+
+        Name servers keep what a broker registered last, so it registers first that nobody reads or
+        writes the topic there, which clients obey. Where no other broker has the topic, this is
+        `delete`. Raises NotFound for a broker that is none, Refused with code 17 where it has no
+        such topic, and as `put` does.
+        """
+        demand(names.check_topic(name))
+        masters = await self._brokers.masters([broker])
+        there = await self.get(name)
+        if broker not in there:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"there is no topic {name} on {broker}")
+        if len(there) == 1:
+            await self.delete(name)
+            return
+        await self.put(dataclasses.replace(there[broker], perm=0), brokers=[broker])
+        request = command(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest(topic=name))
+        async for _ in self._brokers.each(masters, request, change=True):
+            pass
+        self._calls.forget_topic(name)
+
     async def _until_routed(self, config: TopicConfig, brokers: set[str]) -> None:
         """Brokers tell the name server at once, but not before they answer us."""
         clock = self._calls.clock

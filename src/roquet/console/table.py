@@ -293,7 +293,7 @@ ACTIONS = (
         title="Delete a topic",
         role=_ADMINISTRATOR,
         do=topics.delete,
-        fields=(_NAME, _CONFIRM),
+        fields=(_NAME, _CONFIRM, Field(name="broker", about="only on this broker, by its name")),
     ),
     Action(
         path="/topic/publish",

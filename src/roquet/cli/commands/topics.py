@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.admin.topics import unknown_topic
-from roquet.base.errors import UsageError
+from roquet.base.errors import NotFound, UsageError
 from roquet.cli import output
 from roquet.cli.commands.asking import OnlySaid, ask
 from roquet.cli.commands.brokers import say_when_none
@@ -116,14 +116,23 @@ def _shown(config: TopicConfig) -> str:
 
 
 async def rm(admin: Admin, options: argparse.Namespace) -> int:
-    """Delete a topic, once its name is typed again."""
-    topic = options.topic
-    held = sum(it.max_offset - it.min_offset for it in (await admin.topics.offsets(topic)).values())
+    """Delete a topic, everywhere or on one broker, once its name is typed again."""
+    topic, broker = options.topic, options.broker
+    there = await admin.topics.offsets(topic)
+    here = [at for it, at in there.items() if broker in (None, it.broker_name)]
+    if not here:
+        known = ", ".join(sorted({it.broker_name for it in there}))
+        raise NotFound(f"{topic} is not on {broker}, but on {known}")
+    held = sum(it.max_offset - it.min_offset for it in here)
     groups = await admin.topics.groups(topic)
     readers = f", read by {', '.join(groups[:5])}" if groups else ""
-    ask(f"{topic} with {held} messages{readers} will be gone", options, topic)
-    await admin.topics.delete(topic)
-    output.line(f"{topic}: deleted, with {held} messages")
+    where = f" on {broker}" if broker else ""
+    ask(f"{topic} with {held} messages{where}{readers} will be gone", options, topic)
+    if broker is None:
+        await admin.topics.delete(topic)
+    else:
+        await admin.topics.delete_on(topic, broker)
+    output.line(f"{topic}: deleted{where}, with {held} messages")
     return 0
 
 

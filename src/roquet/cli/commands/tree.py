@@ -116,7 +116,14 @@ TOPICS = (
         prints=False,
         changes=True,
     ),
-    Row(("topic", "rm"), "delete a topic", "topics:rm", (_TOPIC,), prints=False, changes=True),
+    Row(
+        ("topic", "rm"),
+        "delete a topic",
+        "topics:rm",
+        (_TOPIC, argument("--broker", help="only on this broker, by its name")),
+        prints=False,
+        changes=True,
+    ),
 )
 
 GROUPS = (

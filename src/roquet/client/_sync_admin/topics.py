@@ -214,3 +214,13 @@ class Topics:
         all others have deleted.
         """
         self._loop.run(self._inner.delete(name, cluster=cluster))
+
+    def delete_on(self, name: str, broker: str) -> None:
+        """Delete a topic from one broker, by its name, and leave it on the others.
+
+        Name servers keep what a broker registered last, so it registers first that nobody reads or
+        writes the topic there, which clients obey. Where no other broker has the topic, this is
+        `delete`. Raises NotFound for a broker that is none, Refused with code 17 where it has no
+        such topic, and as `put` does.
+        """
+        self._loop.run(self._inner.delete_on(name, broker))

@@ -159,8 +159,8 @@ async def alter(context: Context, given: Data) -> Done:
 
 
 async def delete(context: Context, given: Data) -> Done:
-    """Delete a topic with its messages, when its name is given twice."""
-    name = given["name"]
+    """Delete a topic and its messages, all or one broker's, when its name is given twice."""
+    name, broker = given["name"], given["broker"]
     if given["confirm"] != name:
         raise UsageError("the name that was typed is not the topic's: nothing is deleted")
     system = await context.admin.topics.system()
@@ -168,8 +168,13 @@ async def delete(context: Context, given: Data) -> Done:
         raise UsageError(f"{name} is a topic of the system: it stays")
     if name not in await context.admin.topics.names():
         raise NotFound(f"there is no topic {name}")
-    await context.admin.topics.delete(name)
-    return Done(f"topic {name} deleted", "/topics")
+    if broker is None:
+        await context.admin.topics.delete(name)
+        return Done(f"topic {name} deleted", "/topics")
+    await context.admin.topics.delete_on(name, broker)
+    left = await context.admin.topics.get(name)
+    back = to("/topic", name=name) if left else "/topics"
+    return Done(f"topic {name} deleted on {broker}", back)
 
 
 async def publish(context: Context, given: Data) -> Done:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -69,24 +68,3 @@ class PortTaken(UsageError):  # noqa: N818
         """Say it of this port."""
         super().__init__(text)
         self.port = port
-
-
-def cannot_listen(where: str, error: Exception, *, on: str = "on") -> UsageError:
-    """Return the error of a server that does not get `where` (host:port), with what helps."""
-    code = getattr(error, "errno", None)
-    port = where.rpartition(":")[2]
-    if code == errno.EADDRINUSE:
-        # Also by a connection that has left from it: nobody listens there then.
-        text = (
-            f"cannot listen {on} {where}: the port is taken (ss -tanp 'sport = :{port}' names the"
-            " process; TIME-WAIT ends by itself within a minute): stop it, wait or change ours"
-        )
-        return PortTaken(text, port)
-    if code == errno.EADDRNOTAVAIL:
-        text = "this machine has no such address"
-    elif code == errno.EACCES:
-        text = "ports below 1024 need a right (CAP_NET_BIND_SERVICE): choose a higher one"
-        return PortTaken(f"cannot listen {on} {where}: {text}", port)
-    else:
-        text = getattr(error, "strerror", None) or str(error)
-    return UsageError(f"cannot listen {on} {where}: {text}")

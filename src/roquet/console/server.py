@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, cast
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from roquet.base.errors import UsageError, cannot_listen
+from roquet.base.errors import UsageError
 from roquet.service.background import Tasks
+from roquet.service.process.listening import cannot_listen
 
 if TYPE_CHECKING:
     import asyncio

@@ -14,7 +14,6 @@ import os
 from typing import TYPE_CHECKING, cast
 
 from roquet.base.clock import steady_ms
-from roquet.base.errors import cannot_listen
 from roquet.base.overriding import override
 from roquet.ha.feed import start_of
 from roquet.ha.frames import REPORT, PeerFault
@@ -26,6 +25,7 @@ from roquet.ha.threads import LogThread, take_socket
 from roquet.protocol.hosts import join_address
 from roquet.service.http.listening import port_of
 from roquet.service.lifecycle import Rest
+from roquet.service.process.listening import cannot_listen
 from roquet.service.ratelog import RateLog
 from roquet.store.results import StoreFault
 

@@ -13,12 +13,12 @@ import socket
 from typing import TYPE_CHECKING, Any, Protocol
 
 from roquet._native import GrpcServer
-from roquet.base.errors import cannot_listen
 from roquet.protocol.hosts import networks_of
 from roquet.proxy.front import STREAMING
 from roquet.proxy.rules.codes import Rejected
 from roquet.proxy.rules.context import Head
 from roquet.proxy.rules.methods import RECEIVE, Status, method_of, telemetry_status
+from roquet.service.process.listening import cannot_listen
 from roquet.service.ratelog import RateLog
 
 if TYPE_CHECKING:

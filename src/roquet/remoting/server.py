@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from roquet.base.errors import cannot_listen
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import reply_to
 from roquet.protocol.hosts import Network, join_address
@@ -31,6 +30,7 @@ from roquet.remoting.connections.tls_socket import SEALED_SIZE, HandshakeError, 
 from roquet.remoting.router import Request
 from roquet.remoting.tls import CLIENT_HELLO
 from roquet.service.background import Tasks
+from roquet.service.process.listening import cannot_listen
 from roquet.service.ratelog import RateLog
 
 if TYPE_CHECKING:

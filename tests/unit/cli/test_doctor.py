@@ -60,9 +60,16 @@ def test_what_stands_in_the_way_is_named_with_what_helps(
             f"namesrvAddr=127.0.0.1:{nobody.getsockname()[1]}",
             "brokerIP1=192.0.2.7",
         )
+        words = (
+            f"listenPort={port}",
+            "bindAddress=127.0.0.1",
+            f"storePathRootDir={tmp_path / 's'}",
+        )
+        start = roquet(tmp_path, "broker", *(it for word in words for it in ("-s", word)))
     assert code == 1
     assert found["port"]["verdict"] == "FAIL"
-    assert "ss -ltnp" in found["port"]["helps"]
+    assert found["port"]["found"] in start.stderr + start.stdout, "a start says the same"
+    assert "ss -ltnp" in found["port"]["found"]
     assert found["address for clients"]["verdict"] == "warn"
     unreachable = [row for about, row in found.items() if about.startswith("name server ")]
     assert [row["verdict"] for row in unreachable] == ["FAIL"]

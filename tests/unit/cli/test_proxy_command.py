@@ -187,5 +187,6 @@ def test_port_that_only_a_connection_has_is_said_to_become_free(tmp_path: Path) 
         client.close()
         ended = roquet(tmp_path, "proxy", "-n", "127.0.0.1:1", "--grpc-port", port)
     assert ended.returncode == 253
-    assert f"ss -tanp 'sport = :{port}'" in ended.stderr
-    assert "TIME-WAIT ends by itself" in ended.stderr
+    assert f"ss -tan 'sport = :{port}'" in ended.stderr
+    assert "try again in a minute" in ended.stderr
+    assert ended.stderr.rstrip().endswith("--grpc-port takes another")

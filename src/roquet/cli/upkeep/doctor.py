@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from roquet.base.clock import SystemClock
 from roquet.base.errors import RoquetError
 from roquet.cli.output import json_line, line, table
+from roquet.service.process.listening import cannot_listen
 from roquet.store.marks import diverged
 from roquet.store.marks.format import StoreFormat
 from roquet.store.upkeep.repair import refuse_if_used
@@ -278,8 +279,8 @@ def _port(about: str, host: str, number: int, key: str) -> Look:
         try:
             trial.bind((host, number))
         except OSError as error:
-            helps = f"stop what uses it (ss -ltnp 'sport = :{number}'), or set {key}"
-            return Look(Verdict.FAIL, about, f"{host}:{number}: {error.strerror}", helps)
+            found = str(cannot_listen(f"{host}:{number}", error))
+            return Look(Verdict.FAIL, about, found, f"{_SAME_WORDS}; the setting is {key}")
     return Look(Verdict.OK, about, f"{host}:{number} is free")
 
 

@@ -9,13 +9,13 @@ import socket
 import ssl
 from typing import TYPE_CHECKING, Protocol
 
-from roquet.base.errors import cannot_listen
 from roquet.base.overriding import override
 from roquet.protocol.hosts import join_address
 from roquet.remoting.connections.connection import KEYS, RECEIVE_SIZE, Connection
 from roquet.remoting.connections.limits import MIB, Budget, ConnectionConfig
 from roquet.service.background import Tasks
 from roquet.service.http.listening import port_of
+from roquet.service.process.listening import cannot_listen
 from roquet.service.ratelog import RateLog
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
 from roquet.base.clock import SystemClock
-from roquet.base.errors import cannot_listen
 from roquet.service.http.listening import port_of
+from roquet.service.process.listening import cannot_listen
 from roquet.service.ratelog import RateLog
 
 if TYPE_CHECKING:

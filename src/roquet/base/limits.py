@@ -27,3 +27,15 @@ TOPIC_QUEUES_MAX = 65_535
 """Queues of one topic on one broker (B14)."""
 LOG_TEXT_MAX = 300
 """Characters of a peer's text in a log line (B20)."""
+
+
+def safe(text: object, length_max: int | None = LOG_TEXT_MAX) -> str:
+    """Return a peer's text for a log line or a remark: control characters escaped, cut short."""
+    shown = str(text)
+    if length_max is not None and len(shown) > length_max:
+        shown = shown[:length_max] + "…"
+    if shown.isprintable():
+        return shown
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in shown
+    )

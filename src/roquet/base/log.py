@@ -6,10 +6,9 @@ import dataclasses
 import json
 import logging
 import sys
-from logging.handlers import RotatingFileHandler
 from typing import TYPE_CHECKING, TextIO
 
-from roquet.base.limits import LOG_TEXT_MAX
+from roquet.base.limits import safe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,6 +59,9 @@ def configure(
     """
     handler: logging.Handler = logging.StreamHandler(stream or sys.stderr)
     if file is not None:
+        # It brings sockets and queues along, which few processes need for their logs.
+        from logging.handlers import RotatingFileHandler  # noqa: PLC0415
+
         file.path.parent.mkdir(parents=True, exist_ok=True)
         handler = RotatingFileHandler(
             file.path, maxBytes=file.bytes_max, backupCount=file.kept, encoding="utf-8"
@@ -68,15 +70,3 @@ def configure(
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-
-
-def safe(text: object, length_max: int | None = LOG_TEXT_MAX) -> str:
-    """Return a peer's text for a log line or a remark: control characters escaped, cut short."""
-    shown = str(text)
-    if length_max is not None and len(shown) > length_max:
-        shown = shown[:length_max] + "…"
-    if shown.isprintable():
-        return shown
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in shown
-    )

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, cast
 
-from roquet.base.log import safe
+from roquet.base.limits import safe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

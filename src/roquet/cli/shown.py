@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
-from roquet.base.log import safe
+from roquet.base.limits import safe
 
 if TYPE_CHECKING:
     from roquet.model.message import StoredMessage

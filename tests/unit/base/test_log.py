@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from roquet.base import log
+from roquet.base import limits, log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +43,6 @@ def test_json_lines(root: logging.Logger) -> None:
 
 
 def test_safe_text() -> None:
-    assert log.safe("plain é") == "plain é"
-    assert log.safe("a\nb") == "a\\nb"
-    assert len(log.safe("x" * 1000)) == 301
+    assert limits.safe("plain é") == "plain é"
+    assert limits.safe("a\nb") == "a\\nb"
+    assert len(limits.safe("x" * 1000)) == 301

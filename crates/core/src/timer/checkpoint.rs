@@ -195,7 +195,8 @@ const _: () = assert!(
 /// The numbers of a file, of the copy where a failed write tore what stands first.
 ///
 /// Java rewrites its numbers only: then our block is still that of the copy, with a checksum that has
-/// become wrong. A torn one either begins with the copy's numbers or ends in an older block.
+/// become wrong. A torn one either begins with the copy's numbers or ends in an older block. Where
+/// both blocks are void and differ, neither explains it: the numbers are damaged and say nothing.
 fn read_file(bytes: &[u8]) -> Option<TimerCheckpoint> {
     let first = TimerCheckpoint::decode(bytes);
     if first.is_some_and(|first| first.known.is_some()) {
@@ -205,10 +206,11 @@ fn read_file(bytes: &[u8]) -> Option<TimerCheckpoint> {
         return first;
     };
     let block = |bytes: &[u8]| bytes.get(JAVA_SIZE..SIZE).map(<[u8]>::to_vec);
-    let is_by_java = block(bytes) == block(copy_bytes);
-    let copy = TimerCheckpoint::decode(copy_bytes);
-    let copy = copy.filter(|copy| copy.known.is_some() && !is_by_java);
-    copy.or(first)
+    if block(bytes) == block(copy_bytes) {
+        return first;
+    }
+    let copy = TimerCheckpoint::decode(copy_bytes).filter(|copy| copy.known.is_some());
+    copy.or(first.filter(|_| copy_bytes.iter().all(|byte| *byte == 0)))
 }
 
 pub(super) fn low(number: i64) -> u32 {
@@ -406,6 +408,9 @@ mod tests {
         file[..JAVA_SIZE].copy_from_slice(&new.java());
         let java = Some(TimerCheckpoint { known: None, ..new });
         assert_eq!(read_file(&file), java);
+        // Damage to both blocks is not Java's, and its numbers would be believed.
+        (file[OURS_AT], file[COPY_AT + OURS_AT]) = (1, 2);
+        assert_eq!(read_file(&file), None);
         // A file without a copy is read as it is.
         assert_eq!(read_file(&old.encode()), Some(old));
         assert_eq!(read_file(&new.java()), java);

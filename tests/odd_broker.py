@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from roquet.protocol.command import reply_to
@@ -27,8 +28,12 @@ class OddBroker:
         self.served: asyncio.Task[None] | None = None
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a connection to its end."""
+        """Serve a connection to its end, however the other side ends it."""
         self.served = asyncio.current_task()
+        with contextlib.suppress(ConnectionError):
+            await self._serve(reader, writer)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         kept = bytearray()
         while data := await reader.read(65_536):
             kept += data

@@ -13,6 +13,7 @@ from remoting_proxy_harness import ProxyClient, proxy, proxy_client
 from roquet.base.errors import OutcomeUnknown, Unreachable
 from roquet.protocol import properties as props
 from roquet.protocol.codes import ResponseCode
+from roquet.proxy.remoting import plain_sends
 from roquet.proxy.remoting.forwarding import ForwardedRequests
 from roquet.proxy.remoting.limits import REQUEST_S
 from roquet.store.records import read_records
@@ -58,6 +59,8 @@ class World:
 @contextlib.asynccontextmanager
 async def world(folder: Path, patch: pytest.MonkeyPatch) -> AsyncGenerator[World]:
     seen = Counting(patch)
+    # A look counts for longer than any machine stands still.
+    patch.setattr(plain_sends, "LOOK_MS", 60_000)
     async with cluster(folder) as behind:
         assert (await behind.send(TOPIC)).code == 0
         async with proxy(behind.name_servers) as door, proxy_client(door) as client:

@@ -153,6 +153,27 @@ def test_a_topic_is_created_altered_and_deleted_by_typing_its_name(tmp_path: Pat
     play(tmp_path, story)
 
 
+def test_a_message_is_found_before_it_is_due_by_its_key_or_id(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        keeper = world.administrator
+        await keeper.call("/topic/create", name="later", queues=1)
+        async with (
+            connect(f"rmq://{world.cluster.name_servers}") as mq,
+            mq.producer() as producer,
+        ):
+            made = await producer.send("later", b"in ten minutes", keys="k1", delay=600)
+        page = await keeper.get("/waiting")
+        assert 'name="topic" value="rmq_sys_wheel_timer"' in page.text
+        for key in ("k1", made.message_id):
+            (row,) = await _rows(keeper, 1, "/messages", topic="rmq_sys_wheel_timer", key=key)
+            shown = await keeper.get("/message", topic="rmq_sys_wheel_timer", id=row["id"])
+            assert "in ten minutes" in shown.text
+            assert made.message_id in shown.text
+        assert (await keeper.get("/api/messages", topic="later")).json["rows"] == []
+
+    play(tmp_path, story)
+
+
 def test_nothing_is_published_to_a_topic_that_is_not_there(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         keeper = world.administrator

@@ -194,4 +194,9 @@ async def waiting(context: Context, _: Data) -> Data:
             row["half"] += at.broker_offset
             row["checked"] += at.consumer_offset
             row["open"] += max(0, at.broker_offset - at.consumer_offset)
-    return {"timers": rows[:500], "errors": errors, "transactions": list(transactions.values())}
+    return {
+        "timers": rows[:500],
+        "timer_topic": names.TIMER_TOPIC,
+        "errors": errors,
+        "transactions": list(transactions.values()),
+    }

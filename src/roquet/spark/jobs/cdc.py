@@ -19,7 +19,6 @@ from roquet.spark.jobs.lake import configuration as lake_configuration
 from roquet.spark.jobs.options.state import CDC
 from roquet.spark.jobs.sessions.follow import OBSERVED, Following, follow, summary
 from roquet.spark.jobs.shared.connect import need_context
-from roquet.spark.jobs.shared.queries import sql
 from roquet.spark.jobs.shared.report import Report
 from roquet.spark.jobs.storage import checkpoints
 from roquet.spark.jobs.storage.files import LakeError
@@ -45,12 +44,7 @@ _MANY: Final = {
     envelope.UPSERT: "inserts and updates",
 }
 _SAME_MS: Final = "have changes in several queues of the same millisecond: which is last is open"
-_UNCLEAR: Final = """
-select to_json(k) as name from (
-  select k, storeTimestamp, count(distinct topic, brokerName, queueId) as queues
-  from (select *, struct({keys}) as k from {changes} where kind in ('upsert', 'delete'))
-  group by k, storeTimestamp)
-group by k having max_by(queues, storeTimestamp) > 1"""
+_QUEUE: Final = "struct(topic, brokerName, queueId) as queue"
 _QUERY: Final = "sql.streaming.queryId"
 
 
@@ -123,7 +117,7 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
     if wanted.following.dry_run:
         return Report(wanted.plan())
     need_context(spark, "cdc")
-    checkpoints.check(spark, wanted.following.checkpoint, f"{wanted.out}/_cdc.json", again=True)
+    checkpoints.check(spark, wanted.following.checkpoint, f"{wanted.out}/_cdc.json")
     register(spark)
     merger = Merger(table_at(spark, wanted.out, wanted.kind), wanted, say)
     merger.create()
@@ -179,10 +173,12 @@ class Merger:
         # It is read several times, and from the brokers once.
         changes = self._parsed(frame).persist()
         try:
-            kinds = {it.kind: int(it["count"]) for it in changes.groupBy("kind").count().collect()}
+            counted = changes.groupBy("kind").agg(*_of_kind()).collect()
+            kinds = {it.kind: int(it["rows"]) for it in counted}
             if kinds.get(envelope.BAD):
                 self._keep_bad(part, changes.where(f"kind = '{envelope.BAD}'"))
-            self._one_table(changes)
+            changed = (it for it in counted if it.kind in (envelope.UPSERT, envelope.DELETE))
+            self._one_table({str(name) for it in changed for name in it.sources})
             touched = self._target.merge(part, changes)
             self._name_unclear(changes)
         finally:
@@ -205,13 +201,10 @@ class Merger:
         it = self._wanted
         return it.bodies, it.columns, it.keys, it.tables
 
-    def _one_table(self, changes: DataFrame) -> None:
+    def _one_table(self, new: set[str]) -> None:
         """Raise LakeError for changes of another table than those before, unless both are named."""
         if self._wanted.tables:
             return
-        rows = changes.where(f"kind in ('{envelope.UPSERT}', '{envelope.DELETE}')")
-        named = rows.where("source is not null").select("source").distinct().limit(NAMED_MAX)
-        new = {str(it.source) for it in named.collect()}
         path = f"{self._target.root}/_source.json"
         known = set(json.loads(self.files.read(path))) if self.files.exists(path) else set[str]()
         if len(known | new) > 1:
@@ -225,9 +218,15 @@ class Merger:
 
     def _name_unclear(self, changes: DataFrame) -> None:
         """Name keys whose last changes are in several queues, stored in the same millisecond."""
+        from pyspark.sql.functions import expr  # noqa: PLC0415  (slow to import)
+
         keys = ", ".join(f"row.`{it.replace('`', '``')}`" for it in self._wanted.keys)
-        text = _UNCLEAR.replace("{keys}", keys)
-        found = sql(changes.sparkSession, text, changes=changes)
+        # Not by SQL: with the view that it makes of a frame Spark drops what is kept of the frame.
+        rows = changes.where(f"kind in ('{envelope.UPSERT}', '{envelope.DELETE}')")
+        rows = rows.selectExpr(f"struct({keys}) as k", "storeTimestamp as at", _QUEUE)
+        times = rows.groupBy("k", "at").agg(expr("count(distinct queue) as queues"))
+        last = times.groupBy("k").agg(expr("max_by(queues, at) as queues")).where("queues > 1")
+        found = last.selectExpr("to_json(k) as name")
         (row,) = found.selectExpr("count(*) as many", "min(name) as first").collect()
         if row.many:
             self.unclear += int(row.many)
@@ -248,6 +247,13 @@ class Merger:
             self._say(line)
         kept = bad.select(*envelope.PLACE, "body", "error")
         kept.write.mode("overwrite").parquet(f"{self._target.root}/_bad/{part}")
+
+
+def _of_kind() -> tuple[Any, ...]:
+    from pyspark.sql.functions import expr  # noqa: PLC0415  (slow to import)
+
+    sources = f"slice(collect_set(source), 1, {NAMED_MAX})"
+    return expr("count(1)").alias("rows"), expr(sources).alias("sources")
 
 
 def _counts() -> tuple[Any, ...]:

@@ -139,3 +139,10 @@ def test_why_an_avro_body_is_bad() -> None:
     assert shapes.why(reader, b"") == "empty"
     assert shapes.why(reader, b"\x02\x02") == "ValueError: there is more than a record"
     assert shapes.why(reader, b"\xff") == "it ends too early"
+
+
+def test_grown_takes_a_name_that_an_object_has_twice_once() -> None:
+    twice = t.StructType().add("n", t.LongType()).add("n", t.StringType())
+    found, left = schemas.grown(raw(), t.StructType().add("deep", twice).add("deep", twice))
+    assert found["value"].dataType.simpleString() == "struct<deep:struct<n:bigint>>"
+    assert left == []

@@ -29,7 +29,7 @@ from roquet.spark.jobs.shared import metrics
 from roquet.spark.jobs.shared.connect import context
 from roquet.spark.jobs.shared.patience import patiently
 from roquet.spark.jobs.shared.report import Report
-from roquet.spark.jobs.storage import schemas
+from roquet.spark.jobs.storage import checkpoints, schemas
 from roquet.spark.jobs.storage.catalog import CHECKPOINT_COMMITS
 from roquet.spark.jobs.storage.files import LakeError
 from roquet.spark.offsets import QueueKey, from_json, to_json
@@ -121,6 +121,8 @@ class Archiver:
 
     def run(self) -> None:
         """Archive up to the present, or until the query is stopped."""
+        wanted = self._wanted
+        checkpoints.check(self._lake.spark, wanted.checkpoint, f"{wanted.out}/_lake.json")
         if self._lake.exists():
             if count := self._lake.catalog.checkpoint():
                 self._say(f"{count:,} commits of the catalog are in a checkpoint now")

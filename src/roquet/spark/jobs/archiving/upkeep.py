@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import re
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +34,8 @@ LOCK: Final = "upkeep.lock"
 SHOWN: Final = 1000
 _LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _TASKS_A_CORE: Final = 4
+_CORRUPT: Final = "spark.sql.files.ignoreCorruptFiles"
+_UNREADABLE: Final = re.compile(r"\[FAILED_READ_FILE[.\w]*\] [^\n]*?file ([^\n]+?)\. ")
 
 _COMPARED: Final = """
 select topic, day, part, brokerName, queueId,
@@ -195,6 +198,44 @@ def cutoff(now_ms: int, days: int) -> date:
 
 def check(lake: Lake) -> list[str]:
     """Return every difference of catalog and lake, in lines; empty when there is none."""
+    lines = [] if lake.kind == "delta" else _uncommitted(lake)
+    try:
+        return lines + _compared(lake)
+    except Exception as error:
+        # PySpark has no type for what a task raises while rows are collected.
+        file = _UNREADABLE.search(str(error))
+        if file is None:
+            raise
+        lines.append(f"unreadable: {file[1]}; rows of such files are lost below")
+    usual = str(lake.spark.conf.get(_CORRUPT))
+    lake.spark.conf.set(_CORRUPT, "true")
+    try:
+        return lines + _compared(lake)
+    finally:
+        lake.spark.conf.set(_CORRUPT, usual)
+
+
+def _uncommitted(lake: Lake) -> list[str]:
+    """Return lines for folders of rows that no commit has added, and no job is putting in place."""
+    # Parts that were removed stay for running readers.
+    known = {lake.place(it) for it in lake.catalog.summary().ever()}
+    begun = set(lake.left_over(""))
+    lines: list[str] = []
+    for topic in _folders(lake, lake.root, "topic="):
+        for day in _folders(lake, topic, "day="):
+            lines += [
+                f"unknown: {it}: a folder that no commit of the catalog has added"
+                for it in _folders(lake, day, "part=")
+                if it not in known and it.rpartition("part=")[2] not in begun
+            ]
+    return lines[:SHOWN]
+
+
+def _folders(lake: Lake, root: str, prefix: str) -> list[str]:
+    return [f"{root}/{it}" for it in lake.files.names(root) if it.startswith(prefix)]
+
+
+def _compared(lake: Lake) -> list[str]:
     spark = lake.spark
     live = lake.catalog.live().persist()
     try:

@@ -160,7 +160,7 @@ class Catalog:
             return made
         for name in names:
             try:
-                made.add_lines(self._files.read(f"{self.folder}/{name}"))
+                made.add_lines(self._text(name))
             except (ValueError, TypeError, KeyError) as error:
                 raise LakeError(f"{self.folder}/{name} is damaged: {error}") from error
         return made
@@ -215,6 +215,13 @@ class Catalog:
         """Make a commit. Raises LakeError when one of this name is there."""
         self._files.write_new(f"{self.folder}/{name}.json", "".join(f"{it}\n" for it in lines))
 
+    def _text(self, name: str) -> str:
+        """Return the lines of a commit, which has some. Raises ValueError."""
+        text = self._files.read(f"{self.folder}/{name}")
+        if not text.strip():
+            raise ValueError("it is empty")
+        return text
+
     def _commits(self) -> list[str]:
         return [name for name in self._files.names(self.folder) if name.endswith(".json")]
 
@@ -223,7 +230,8 @@ class Catalog:
         paths = [f"{self.folder}/{name}" for name in names]
         if not paths:
             return self._spark.createDataFrame([], f"{DDL}, commit string")
-        return self._spark.read.schema(DDL).json(paths).selectExpr("*", _COMMIT)
+        reader = self._spark.read.schema(DDL).option("mode", "FAILFAST")
+        return reader.json(paths).selectExpr("*", _COMMIT)
 
     def _of(self, folders: Iterable[str]) -> DataFrame:
         return self._spark.read.schema(f"{DDL}, commit string").parquet(*folders)

@@ -190,15 +190,33 @@ def _grown_fields(path: str, old: StructType, new: StructType, left: list[str]) 
         if it.name in new.names:
             kind = _grown(f"{path}.{it.name}", kind, new[it.name].dataType, left)
         found.append(t.StructField(it.name, kind))
+    taken = set(old.names)
     for it in new.fields:
         same = by_lower.setdefault(it.name.lower(), it.name)
-        if it.name in old.names:
+        if it.name in taken:
+            # Also a name that an object has twice.
             continue
+        taken.add(it.name)
         if same == it.name and it.name:
-            found.append(it)
+            kind = _fresh(f"{path}.{it.name}", it.dataType, left)
+            if kind is not None:
+                found.append(t.StructField(it.name, kind))
         else:
             left.append(f"{path}.{it.name[:100]}: Spark does not tell it from {same[:100]!r}")
     return found
+
+
+def _fresh(path: str, kind: Any, left: list[str]) -> Any:
+    """Return the type of a new field, each name in it once; None when nothing of it can be kept."""
+    from pyspark.sql import types as t  # noqa: PLC0415
+
+    if isinstance(kind, t.StructType):
+        fields = _grown_fields(path, t.StructType([]), kind, left)
+        return t.StructType(fields) if fields else None
+    if isinstance(kind, t.ArrayType):
+        item = _fresh(f"{path}[]", kind.elementType, left)
+        return None if item is None else t.ArrayType(item)
+    return kind
 
 
 def _fields_of(kind: Any) -> int:

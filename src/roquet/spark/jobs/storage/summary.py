@@ -64,6 +64,10 @@ class Summary:
         """Return the parts that count: added, and neither removed nor retired."""
         return self._added - self._gone
 
+    def ever(self) -> set[Part]:
+        """Return all parts that were added, also those that count no longer."""
+        return set(self._added)
+
     def ends(self) -> dict[Held, int]:
         """Return the offset after the last that was ever archived, by queue."""
         return dict(self._ends)

@@ -137,12 +137,8 @@ def build(
         *make_administration(base, schedule, transactions, timers, door),
     ]
     rows = pop.rows(base, timers)
-    admission = make_admission(
-        *(base, fast_fail, expressions, delays, answers),
-        hooks=hooks,
-        halves=transactions.door,
-        pop=rows,
-    )
+    asked = (base, fast_fail, expressions, delays, answers)
+    admission = make_admission(*asked, hooks=hooks, halves=transactions.door, pop=rows)
     path = FastPath(
         *(admission, base.held_clock, base.rng.getrandbits(64), base.config.server.io_threads),
         rest=base.rest,

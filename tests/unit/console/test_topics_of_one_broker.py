@@ -63,7 +63,7 @@ def test_topic_deleted_on_one_broker_is_served_by_the_other(tmp_path: Path) -> N
                 assert {place.queue.broker_name for place in places} == {"broker-a"}
                 async with later.consumer("all", "orders", start="earliest") as consumer:
                     got = [await consumer.receive() for _ in range(10)]
-            assert sorted(one.body for one in got) == [b"after"] * 8 + [b"before"] * 2
+            assert sorted(one.body for one in got if one) == [b"after"] * 8 + [b"before"] * 2
 
             text = await shell_of(it.name_servers, "topic", "rm", "paid", "--broker", "broker-a")
             assert text.startswith("paid: deleted on broker-a, with ")

@@ -17,7 +17,7 @@ from roquet.base.errors import UsageError
 from roquet.spark.jobs.options.watch import LAG, number, out_and_report
 from roquet.spark.jobs.shared import metrics
 from roquet.spark.jobs.shared.page import write
-from roquet.spark.jobs.shared.queries import sql
+from roquet.spark.jobs.shared.queries import in_one_task, sql
 from roquet.spark.jobs.shared.report import Report
 from roquet.spark.jobs.watching import lag_queries
 from roquet.spark.jobs.watching.lag_page import gauges, lines, page
@@ -190,7 +190,7 @@ def _take(
         now = {**wanted.reading, "unreachableTimeoutMs": "0"}
         meta = spark.read.format("roquet-meta").options(**now)
         frames = {name: meta.option("table", name).load() for name in ("groups", "members")}
-        taken = sql(spark, lag_queries.SNAPSHOT, {"at": at}, **frames).coalesce(1).persist()
+        taken = in_one_task(sql(spark, lag_queries.SNAPSHOT, {"at": at}, **frames)).persist()
         try:
             taken.write.mode("append").parquet(wanted.snapshots)
             (row,) = taken.selectExpr(
@@ -251,7 +251,7 @@ def _tables(
             table = made(name, text)
             if name == "alerts":
                 table = table.union(_unknown(spark, chosen, wanted.groups))
-            table.coalesce(1).write.mode("overwrite").parquet(folder)
+            in_one_task(table).write.mode("overwrite").parquet(folder)
             # What was written is what the next one and the page are made from.
             found[name] = spark.read.parquet(folder)
             say(f"table {folder}")

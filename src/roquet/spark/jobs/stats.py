@@ -19,7 +19,7 @@ from roquet.spark.jobs.options.kinds import presence
 from roquet.spark.jobs.options.tables import STATS
 from roquet.spark.jobs.shared import metrics
 from roquet.spark.jobs.shared.page import Bars, Lines, Listing, Page, bytes_text, write
-from roquet.spark.jobs.shared.queries import sql
+from roquet.spark.jobs.shared.queries import in_one_task, sql
 from roquet.spark.jobs.shared.report import Report
 from roquet.spark.jobs.tracing.senders import senders
 from roquet.spark.option_table import Given
@@ -216,7 +216,7 @@ def _tables(
         if name == "groups":
             read["senders"] = _senders(spark, wanted)
         made = sql(spark, text, args=arguments, **read)
-        made.coalesce(1).write.mode("overwrite").parquet(path)
+        in_one_task(made).write.mode("overwrite").parquet(path)
         # What was written is what the page shows.
         found[name] = spark.read.parquet(path)
         say(f"table {path}")

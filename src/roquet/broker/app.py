@@ -126,7 +126,7 @@ def build(
     services = make_services(
         base, appender, fast_fail, transactions, expressions=expressions, timers=timers, pop=pop
     )
-    answers = make_answers(base)
+    answers, rows = make_answers(base), pop.rows(base, timers)
     remoting, local = make_fronts(base, services, pop, answers, clients)
     adapters = make_adapters(base, services, remoting, appender, make_broker_properties(base).ext)
     client_adapter = ClientAdapter(clients, base.callers, base.clock)
@@ -136,7 +136,6 @@ def build(
         *pop.routed,
         *make_administration(base, schedule, transactions, timers, door),
     ]
-    rows = pop.rows(base, timers)
     asked = (base, fast_fail, expressions, delays, answers)
     admission = make_admission(*asked, hooks=hooks, halves=transactions.door, pop=rows)
     path = FastPath(

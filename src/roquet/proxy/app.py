@@ -118,7 +118,7 @@ def build_cluster(
     # What is forwarded is not signed, and nobody is asked whether a client may.
     forwarded = ForwardedCalls(client, calls, rules, clock) if account is None else None
     service = _Connections(client, producers, light)
-    connections = Part("connections to brokers", service, timers=(look,))
+    connections = Part("connections to brokers", service)
     before = [connections]
     if users is not None:
         needs = (connections.name,)
@@ -131,9 +131,11 @@ def build_cluster(
     if health_port is not None:
         served = HealthEndpoint(host=host, port=health_port, health=health, metrics=brokers.metrics)
         before.append(Part("health", served))
-        proxy = _built(brokers, host, rules, TlsConfig(), before, fast=forwarded, health=served)
+        proxy = _built(
+            *(brokers, host, rules, TlsConfig(), before), fast=forwarded, health=served, look=look
+        )
     else:
-        proxy = _built(brokers, host, rules, TlsConfig(), before, fast=forwarded)
+        proxy = _built(brokers, host, rules, TlsConfig(), before, fast=forwarded, look=look)
     if forwarded is not None:
         forwarded.use(proxy.front, proxy.port)
     return proxy
@@ -165,7 +167,9 @@ def _built(
     *,
     fast: PlainCalls | None = None,
     health: HealthEndpoint | None = None,
+    look: Timer | None = None,
 ) -> Proxy:
+    """`look` runs once there is the port: that brokers are away is no reason why there is none."""
     front, clock = Front(brokers, rules), brokers.clock
     port_tls = GrpcPortTls(config_of(rules, tls), clock, "the certificate of gRPC")
     port = GrpcPort(front, host, rules, port_tls, clock, fast=fast)
@@ -192,6 +196,7 @@ def _built(
                 Timer("reload the certificate of gRPC", port.reload_tls, watch_s, watch_s),
                 Timer("forget silent clients", front.sessions.sweep, SWEEP_S, SWEEP_S),
                 Timer("renew invisible times", front.renewals.round, renew_s, renew_s),
+                *(() if look is None else (look,)),
             ),
         ),
     ]

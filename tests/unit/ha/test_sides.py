@@ -51,7 +51,7 @@ def slave_side(slave: Slave) -> tuple[SlaveSide, BrokerState, list[object]]:
     async def tick() -> None:
         learnt.append("tick")
 
-    sync = SimpleNamespace(tick=tick, learn=learnt.append)
+    sync = SimpleNamespace(tick=tick, look_at_deletions=tick, learn=learnt.append)
     side = SlaveSide(cast("Any", slave), cast("Any", sync), state, 10.0)
     return side, state, learnt
 
@@ -236,9 +236,10 @@ def test_sides_do_their_work_at_these_intervals(interval_s: float, first_s: floa
     def times(side: SlaveSide | MasterSide) -> list[tuple[object, float | None]]:
         return [(timer.every_s, timer.first_after_s) for timer in side.timers]
 
-    state, sync = BrokerState(is_slave=True), SimpleNamespace(tick=None)
+    sync = SimpleNamespace(tick=None, look_at_deletions=None)
+    state = BrokerState(is_slave=True)
     side = SlaveSide(cast("Any", Slave()), cast("Any", sync), state, interval_s)
-    assert times(side)[1] == (interval_s, first_s)
+    assert times(side)[1:] == [(interval_s, first_s), (1, 1)]
     assert times(MasterWorld(None).side)[1] == (60, 10)
 
 

@@ -81,7 +81,7 @@ impl SystemNames {
                 opaque,
                 ..Header::empty()
             };
-            write_frame(&asked, entry, &header, &mut frames)?;
+            write_frame(Encoding::Binary, &asked, entry, &header, &mut frames)?;
         }
         let peer = peer.parse::<SocketAddr>().ok()?;
         ingest.open(CONNECTION, &host::encode(peer), false);
@@ -150,8 +150,10 @@ fn entry(data: &[u8]) -> Result<Entry<'_>, Odd> {
     })
 }
 
-/// Appends the frame that acknowledges one entry.
+/// Appends the frame that acknowledges one entry. A binary header keeps 16 bits of its code, which only
+/// this broker's own ingest reads as what they say: other brokers get JSON.
 pub(super) fn write_frame(
+    encoding: Encoding,
     asked: &Asked<'_>,
     entry: &Entry<'_>,
     header: &Header<'_>,
@@ -164,7 +166,7 @@ pub(super) fn write_frame(
         ("extraInfo", entry.plain),
         ("offset", entry.offset),
     ];
-    frame::encode_start(Encoding::Binary, header, Some(ext.into_iter()), 0, out).ok()
+    frame::encode_start(encoding, header, Some(ext.into_iter()), 0, out).ok()
 }
 
 /// Counts the answers that are a success.

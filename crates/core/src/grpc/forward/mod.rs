@@ -383,7 +383,8 @@ impl Forwarder {
         for (number, entry) in asked.entries.iter().enumerate() {
             let opaque = free(&mut self.next, &self.frames);
             let header = self.header(ACK, opaque);
-            if acks::write_frame(&asked, entry, &header, &mut out.frames).is_none() {
+            let frames = &mut out.frames;
+            if acks::write_frame(Encoding::Json, &asked, entry, &header, frames).is_none() {
                 out.frames.truncate(start);
                 for opaque in numbers {
                     self.frames.remove(&opaque);

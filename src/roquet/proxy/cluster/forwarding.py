@@ -27,8 +27,7 @@ from roquet.proxy.services.consume import acknowledged
 from roquet.proxy.services.produce import sent
 from roquet.proxy.services.routes import writable_of
 from roquet.remoting.codec import FRAME_SIZE_MAX, decode
-from roquet.remoting.connections.ingest import FeedResult
-from roquet.remoting.connections.limits import Standing
+from roquet.remoting.connections.ingest import FeedResult, HandedOn
 from roquet.service.background import Tasks
 
 if TYPE_CHECKING:
@@ -272,7 +271,8 @@ class ForwardedCalls:
 
     async def _connected(self, broker: str, address: str) -> None:
         try:
-            connection = await self._client.dial(address, _Answers(self))
+            ingest = HandedOn(self.feed, self.held, self.closed)
+            connection = await self._client.dial(address, ingest)
         except (OutcomeUnknown, Unreachable) as error:
             # The front tells those who ask meanwhile.
             log.debug("%s has no line: %s", broker, error)
@@ -290,44 +290,3 @@ class _Line:
     def __init__(self, broker: str, connection: Connection) -> None:
         self.broker = broker
         self.connection = connection
-
-
-class _Answers:
-    """What connections to brokers feed."""
-
-    def __init__(self, calls: ForwardedCalls) -> None:
-        self._calls = calls
-
-    def open(self, key: int, address: str) -> None:
-        """Nothing is kept."""
-
-    def feed(
-        self, key: int, data: memoryview, now_ms: int, fd: int | None = None
-    ) -> FeedResult | bytes:
-        """Take what a broker has written."""
-        del now_ms, fd
-        return self._calls.feed(key, data)
-
-    def resume(self, key: int) -> FeedResult:
-        """Nothing is ever kept back."""
-        del key
-        return FeedResult(b"", [])
-
-    def idle(self, key: int) -> None:
-        """Nothing depends on it."""
-
-    def held(self, key: int) -> int:
-        """Bytes of an incomplete frame."""
-        return self._calls.held(key)
-
-    def standing(self, key: int) -> Standing:
-        """Brokers count as proven: a name server has named them."""
-        del key
-        return Standing.PROVEN
-
-    def prove(self, key: int) -> None:
-        """Nothing depends on it."""
-
-    def close(self, key: int) -> None:
-        """Answer the calls that wait for this connection."""
-        self._calls.closed(key)

@@ -19,7 +19,7 @@ from roquet.protocol.codes import RequestCode, ResponseCode, request_name
 from roquet.protocol.command import reply_to
 from roquet.proxy.remoting.limits import CONNECT_S, REMEMBERED_MAX, REQUEST_S, SENDS_MAX
 from roquet.remoting.codec import FRAME_SIZE_MAX, decode
-from roquet.remoting.connections.ingest import FeedResult
+from roquet.remoting.connections.ingest import FeedResult, HandedOn
 from roquet.remoting.connections.limits import Standing
 from roquet.service.background import Tasks
 
@@ -126,7 +126,8 @@ class PlainSends:
 
     async def _connected(self, broker: str, address: str) -> None:
         try:
-            line = await self._client.dial(address, CONNECT_S, _Answers(self))
+            ingest = HandedOn(self.answered, self.held, self.close)
+            line = await self._client.dial(address, CONNECT_S, ingest)
         except (OutcomeUnknown, Unreachable) as error:
             # The handlers tell those who ask meanwhile.
             log.debug("%s has no line: %s", broker, error)
@@ -241,23 +242,6 @@ class PlainSends:
     def _note_idle(self) -> None:
         if not self._core.waits():
             self._idle.set()
-
-
-class _Answers:
-    """What connections to brokers feed."""
-
-    def __init__(self, sends: PlainSends) -> None:
-        self._sends = sends
-        self.open, self.resume, self.idle = sends.open, sends.resume, sends.idle
-        self.held, self.standing, self.prove = sends.held, sends.standing, sends.prove
-        self.close = sends.close
-
-    def feed(
-        self, key: int, data: memoryview, now_ms: int, fd: int | None = None
-    ) -> FeedResult | bytes:
-        """Take what a broker has written."""
-        del now_ms, fd
-        return self._sends.answered(key, data)
 
 
 def _nobody(key: int) -> Connection | None:

@@ -12,6 +12,8 @@ from roquet.remoting.codec import FRAME_SIZE_MAX, decode
 from roquet.remoting.connections.limits import Standing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from roquet.protocol.command import Command
 
 
@@ -124,3 +126,50 @@ class PlainIngest:
     def close(self, key: int) -> None:
         """Drop the connection's incomplete frame."""
         self._partial.pop(key, None)
+
+
+class HandedOn:
+    """Hands what a peer writes to whoever asks it over a connection; keeps nothing itself."""
+
+    def __init__(
+        self,
+        take: Callable[[int, memoryview], FeedResult | bytes],
+        held: Callable[[int], int],
+        close: Callable[[int], None],
+    ) -> None:
+        """Have `take`, `held` and `close` called with the connection's key, as in `Ingest`."""
+        self._take, self._held, self._close = take, held, close
+
+    def open(self, key: int, address: str) -> None:
+        """Nothing is kept."""
+
+    def feed(
+        self, key: int, data: memoryview, now_ms: int, fd: int | None = None
+    ) -> FeedResult | bytes:
+        """Take what the peer has written."""
+        del now_ms, fd
+        return self._take(key, data)
+
+    def resume(self, key: int) -> FeedResult:
+        """Nothing is ever kept back."""
+        del key
+        return FeedResult(b"", [])
+
+    def idle(self, key: int) -> None:
+        """Nothing depends on it."""
+
+    def standing(self, key: int) -> Standing:
+        """Whoever was connected to counts as proven."""
+        del key
+        return Standing.PROVEN
+
+    def prove(self, key: int) -> None:
+        """Nothing depends on it."""
+
+    def held(self, key: int) -> int:
+        """Bytes of an incomplete frame."""
+        return self._held(key)
+
+    def close(self, key: int) -> None:
+        """Tell whoever asks that the connection has ended."""
+        self._close(key)

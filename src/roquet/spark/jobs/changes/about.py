@@ -10,19 +10,20 @@ follows from them.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
 from roquet.spark.jobs.changes.envelope import PLACE
 from roquet.spark.jobs.storage import schemas
+from roquet.spark.jobs.storage.files import Files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
-
-    from roquet.spark.jobs.storage.files import Files
 
 VERSION: Final = 1
 PARQUET: Final = "parquet"
@@ -147,3 +148,18 @@ def _check_names(row: StructType) -> None:
 def common(keys: Sequence[str]) -> str:
     """Return the condition in SQL that two rows `t` and `s` have the same key."""
     return " and ".join(f"t.{quoted(it)} = s.{quoted(it)}" for it in keys)
+
+
+class Table:
+    """A table of changes in a folder, whatever its format."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        """Take its folder."""
+        self.spark = spark
+        self.root = root.rstrip("/")
+        self.files = Files(spark)
+
+    @functools.cached_property
+    def about(self) -> About:
+        """What it is. Raises UsageError when there is no table."""
+        return read(self.files, self.root)

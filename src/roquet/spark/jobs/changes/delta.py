@@ -15,15 +15,14 @@ by another writer, what is current may be told wrong: then it is done again, fro
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Final, cast
 
 from roquet.spark.jobs.changes import about
-from roquet.spark.jobs.changes.about import DELTA, PLACED, About, common, quoted
+from roquet.spark.jobs.changes.about import DELTA, PLACED, About, Table, common, quoted
 from roquet.spark.jobs.changes.envelope import PLACE
 from roquet.spark.jobs.changes.table import ChangeTable, bucketed, in_columns, newest
 from roquet.spark.jobs.shared.queries import sql
-from roquet.spark.jobs.storage.files import Files, LakeError
+from roquet.spark.jobs.storage.files import LakeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -67,19 +66,8 @@ def table_at(spark: SparkSession, root: str, kind: str | None = None) -> ChangeT
     return found
 
 
-class DeltaTable:
+class DeltaTable(Table):
     """One table."""
-
-    def __init__(self, spark: SparkSession, root: str) -> None:
-        """Take its folder."""
-        self.spark = spark
-        self.root = root.rstrip("/")
-        self.files = Files(spark)
-
-    @functools.cached_property
-    def about(self) -> About:
-        """What it is. Raises UsageError when there is no table."""
-        return about.read(self.files, self.root)
 
     def create(
         self, row: StructType, keys: Sequence[str], buckets: int, say: Callable[[str], None]

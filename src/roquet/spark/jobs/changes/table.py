@@ -16,21 +16,20 @@ at which its version is there. `KEPT` versions stay for readers that have begun.
 
 from __future__ import annotations
 
-import functools
 import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from roquet.spark.jobs.changes import about
-from roquet.spark.jobs.changes.about import About
+from roquet.spark.jobs.changes.about import About, Table
 from roquet.spark.jobs.changes.envelope import DELETE, PLACE, UPSERT
 from roquet.spark.jobs.shared.queries import sql
-from roquet.spark.jobs.storage.files import Files, LakeError
+from roquet.spark.jobs.storage.files import LakeError
 from roquet.spark.jobs.storage.schemas import converted, named, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 KEPT: Final = 3
@@ -57,19 +56,8 @@ class Version(NamedTuple):
     buckets: Mapping[int, str]
 
 
-class ChangeTable:
+class ChangeTable(Table):
     """One table."""
-
-    def __init__(self, spark: SparkSession, root: str) -> None:
-        """Take its folder."""
-        self.spark = spark
-        self.root = root.rstrip("/")
-        self.files = Files(spark)
-
-    @functools.cached_property
-    def about(self) -> About:
-        """What it is. Raises UsageError when there is no table."""
-        return about.read(self.files, self.root)
 
     def create(
         self, row: StructType, keys: Sequence[str], buckets: int, say: Callable[[str], None]

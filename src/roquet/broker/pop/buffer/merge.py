@@ -177,7 +177,6 @@ class MergeBuffer:
 
         It goes on behind all of its list: only checkpoints without a list can be met again.
         """
-        self._is_loose = self._is_loose and bool(self._by_key)
         return self._is_loose
 
     def knows(self, checkpoint: PopCheckpoint) -> bool:
@@ -351,6 +350,7 @@ class MergeBuffer:
         """Forget a checkpoint, and move the group's offset as far as its list allows."""
         assert entry.name is not None, "it has a checkpoint"
         del self._by_key[entry.name]
+        self._is_loose = self._is_loose and bool(self._by_key)
         queue = self._queues.get(entry.key)
         if queue is None or queue[0] is not entry:
             return

@@ -156,6 +156,16 @@ def received(topic: str, group: str, **more: Any) -> Any:
     return request
 
 
+def acknowledgement(topic: str, group: str, *messages: Any) -> Any:
+    """Return a request that acknowledges messages."""
+    request = pb.AckMessageRequest()
+    request.topic.name, request.group.name = topic, group
+    for one in messages:
+        system = one.system_properties
+        request.entries.add(message_id=system.message_id, receipt_handle=system.receipt_handle)
+    return request
+
+
 def message(topic: str = "Normal", body: bytes = b"x", **system: Any) -> Any:
     """Return a message with an id of its own."""
     made = pb.Message(body=body)

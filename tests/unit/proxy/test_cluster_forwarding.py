@@ -10,19 +10,21 @@ import re
 import time
 from typing import TYPE_CHECKING, Any
 
-from grpc_calls import TOPICS, Calls, Counting, called, message, received
+from grpc_calls import TOPICS, Calls, Counting, acknowledgement, called, message, received
 from odd_broker import OddBroker
 from roquet.base.clock import SystemClock
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
+from roquet.protocol.command import JSON, Command
 from roquet.proxy import messages as pb
 from roquet.proxy.app import build_cluster
 from roquet.proxy.cluster.brokers import SEND_S
 from roquet.proxy.cluster.config import ClusterConfig
 from roquet.proxy.rules.codes import Code
 from roquet.proxy.rules.limits import ProxyLimits
+from roquet.remoting.codec import decode
+from roquet.remoting.connections.connection import Connection
 from roquet.store.records import read_records
 from roquet.testing.cluster import cluster
 
@@ -201,20 +203,11 @@ async def popped(world: World, count: int) -> list[Any]:
     return found
 
 
-def acknowledgement(*messages: Any) -> Any:
-    request = pb.AckMessageRequest()
-    request.topic.name, request.group.name = "Normal", GROUP
-    for one in messages:
-        system = one.system_properties
-        request.entries.add(message_id=system.message_id, receipt_handle=system.receipt_handle)
-    return request
-
-
 def test_forwarded_acknowledgements_end_flights_and_are_answered_by_entry(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         await world.raw("ReceiveMessage", received("Normal", GROUP).SerializeToString())
         found = await popped(world, 8)
-        request = acknowledgement(*found)
+        request = acknowledgement("Normal", GROUP, *found)
         counting = Counting(world)
         (answer,) = await world.over_the_wire("AckMessage", request)
         assert counting.count == 0
@@ -228,12 +221,35 @@ def test_forwarded_acknowledgements_end_flights_and_are_answered_by_entry(tmp_pa
     run(tmp_path, tell)
 
 
+def test_acknowledgements_go_to_brokers_in_json_as_their_code_has_more_than_16_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[bytes] = []
+    plain = Connection.write
+
+    def write(connection: Connection, data: bytes) -> None:
+        written.append(bytes(data))
+        plain(connection, data)
+
+    async def tell(world: World) -> None:
+        await world.raw("ReceiveMessage", received("Normal", GROUP).SerializeToString())
+        request = acknowledgement("Normal", GROUP, *(await popped(world, 3)))
+        monkeypatch.setattr(Connection, "write", write)
+        (answer,) = await world.over_the_wire("AckMessage", request)
+        assert answer.status.code == Code.OK
+        commands = [it for data in written for it in decode(data)[0]]
+        acks = [it for it in commands if it.code == RequestCode.ACK_MESSAGE]
+        assert [it.encoding for it in acks] == [JSON] * 3
+
+    run(tmp_path, tell)
+
+
 def test_acknowledgement_that_a_broker_refuses_in_part_has_the_fronts_codes(
     tmp_path: Path,
 ) -> None:
     async def tell(world: World) -> None:
         await world.raw("ReceiveMessage", received("Normal", GROUP).SerializeToString())
-        request = acknowledgement(*(await popped(world, 3)))
+        request = acknowledgement("Normal", GROUP, *(await popped(world, 3)))
         handle = request.entries[1].receipt_handle.split(" ")
         handle[6], handle[7] = "7", "99"  # a queue that the topic has not
         request.entries[1].receipt_handle = " ".join(handle)

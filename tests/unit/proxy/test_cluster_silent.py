@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from grpc_calls import Calls, consumer, message, producer, received
+from grpc_calls import Calls, acknowledgement, consumer, message, producer, received
 from roquet.base.clock import SystemClock
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.protocol.codes import RequestCode
@@ -138,23 +138,14 @@ async def filled(world: World, count: int = 40, **more: Any) -> dict[str, list[A
     return found
 
 
-def acknowledgement(*messages: Any) -> Any:
-    """Return a request that acknowledges messages."""
-    request = pb.AckMessageRequest()
-    request.topic.name, request.group.name = "Normal", GROUP
-    for one in messages:
-        system = one.system_properties
-        request.entries.add(message_id=system.message_id, receipt_handle=system.receipt_handle)
-    return request
-
-
 def test_acks_at_a_silent_broker_end_within_the_bound_and_others_succeed(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         found = await filled(world)
         world.silence()
         mixed = [each for pair in zip(found[SILENT], found[LOUD], strict=False) for each in pair]
         assert len(mixed) > 16
-        answer = await within_bound(world.call("AckMessage", acknowledgement(*mixed)))
+        request = acknowledgement("Normal", GROUP, *mixed)
+        answer = await within_bound(world.call("AckMessage", request))
         assert answer.status.code == Code.MULTIPLE_RESULTS
         codes = [entry.status.code for entry in answer.entries]
         assert codes == [Code.PROXY_TIMEOUT, Code.OK] * (len(mixed) // 2)
@@ -203,7 +194,7 @@ def test_settled_in_vain_a_message_is_renewed_further(tmp_path: Path) -> None:
         await world.show(consumer(GROUP, 2, "Normal"))
         found = await filled(world, 8, auto_renew=True)
         world.silence()
-        request = acknowledgement(found[SILENT][0])
+        request = acknowledgement("Normal", GROUP, found[SILENT][0])
         answer = await within_bound(world.call("AckMessage", request))
         assert answer.status.code == Code.PROXY_TIMEOUT
         assert len(world.front.renewals) == 8

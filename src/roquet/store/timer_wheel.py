@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
     from roquet.store.store import MessageStore
 
-__all__ = ["TimerWheel", "close_wheel", "drop_wheel", "open_wheel", "recount"]
+CHECK_SIZE = 56
+"""Bytes of a checkpoint that other brokers know."""
+
+__all__ = ["TimerWheel", "close_wheel", "drop_wheel", "open_wheel", "read_checkpoint", "recount"]
 
 
 async def open_wheel(
@@ -61,6 +64,19 @@ async def close_wheel(wheel: TimerWheel) -> None:
         await asyncio.to_thread(wheel.close)
     except StoreError as error:
         raise StoreFault(*error.args) from error
+
+
+def read_checkpoint(folder: Path) -> bytes | None:
+    """Return what a wheel that stands still saved last in a config folder; None without any.
+
+    A file that cannot be read counts as none.
+    """
+    try:
+        with (folder / "timercheck").open("rb") as file:
+            found = file.read(CHECK_SIZE)
+    except OSError:
+        return None
+    return found if len(found) == CHECK_SIZE and any(found) else None
 
 
 def drop_wheel(folder: Path) -> None:

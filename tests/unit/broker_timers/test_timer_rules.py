@@ -225,7 +225,7 @@ class Recalls:
             stamp=lambda properties: properties.update(CLUSTER="c"),
         )
         wheel = SimpleNamespace(
-            checkpoint=lambda: self.exported,
+            checkpoint=self._checkpoint,
             export=self._export,
         )
         self.service = RecallService(
@@ -239,7 +239,10 @@ class Recalls:
         self.it = RecallAdapter(self.service, cast("Any", callers), {props.MSG_REGION: "R"})
         self.wheel = TimerAdapter(cast("Any", wheel))
 
-    def _export(self) -> TimerMetricsBody | None:
+    async def _checkpoint(self) -> bytes | None:
+        return self.exported
+
+    async def _export(self) -> TimerMetricsBody | None:
         return None if self.exported is None else TimerMetricsBody(topics=())
 
     async def _append(self, message: Draft) -> PutResult:
@@ -324,11 +327,11 @@ def test_slave_is_told_when_there_is_no_wheel() -> None:
     for ask in (it.wheel.checkpoint, it.wheel.metrics):
         it.exported = None
         with pytest.raises(Refusal) as caught:
-            ask(request)
+            asyncio.run(ask(request))
         assert caught.value.reason is Reason.FAILED
         it.exported = b"body"
-        assert ask(request).code == 0
-    assert it.wheel.checkpoint(request).body == b"body"
+        assert asyncio.run(ask(request)).code == 0
+    assert asyncio.run(it.wheel.checkpoint(request)).body == b"body"
     assert {code for route in (*it.it.routes(), *it.wheel.routes()) for code in route.codes} == {
         370,
         60,
@@ -417,7 +420,8 @@ def test_wheel_that_is_off_tells_nothing(tmp_path: Path, monkeypatch: pytest.Mon
         it = service.it
         await it.start()
         assert (it.is_on, it.waiting_at(5), it.passed_ms()) == (False, None, None)
-        assert (it.checkpoint(), it.export()) == (None, None)
+        (tmp_path / "timercheck").write_bytes(b"\1" * 4096)
+        assert (await it.checkpoint(), await it.export()) == (None, None)
         await service.clock.advance(1)
         await it.look()
         assert {float(text) for text in it.runtime().values()} == {0.0}
@@ -476,7 +480,7 @@ def test_counts_of_waiting_messages_are_kept_over_a_restart_and_written_when_the
         await it.persist()
         assert TimerMetricsBody.decode(service.file.read_bytes()).version == first.version
         assert it.waiting() == {"a": 1.0, "b": 2.0}
-        exported = it.export()
+        exported = await it.export()
         assert exported is not None
         assert (exported.topics, exported.version) == (first.topics, first.version)
         await it.stop()
@@ -490,6 +494,31 @@ def test_counts_of_waiting_messages_are_kept_over_a_restart_and_written_when_the
         again.wheel.rows = [("a", 0, 10)]
         await again.it.persist()
         assert TimerMetricsBody.decode(service.file.read_bytes()).version != first.version
+
+    asyncio.run(run())
+
+
+def test_wheel_that_stands_tells_what_its_files_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        it = Service(tmp_path, monkeypatch).it
+        assert (await it.checkpoint(), await it.export()) == (None, None)
+        file = tmp_path / "timercheck"
+        for torn in (b"\1" * 55, b"\0" * 4096):
+            file.write_bytes(torn)
+            assert await it.checkpoint() is None
+        file.write_bytes(b"\1" * 56 + b"\2" * 4040)
+        assert await it.checkpoint() == b"\1" * 56
+        (tmp_path / "timermetrics").write_bytes(b"{")
+        assert await it.export() is None
+        first = Service(tmp_path, monkeypatch)
+        await first.it.start()
+        first.wheel.rows = [("a", 1, 10)]
+        await first.it.stop()
+        exported = await first.it.export()
+        assert exported is not None
+        assert [(row.topic, row.waiting) for row in exported.topics] == [("a", 1)]
 
     asyncio.run(run())
 

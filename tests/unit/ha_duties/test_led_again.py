@@ -65,6 +65,12 @@ class Side:
         answer = await self.call(Command(RequestCode.UPDATE_BROKER_CONFIG, body=body))
         assert answer.code == 0, answer.remark
 
+    async def timer_codes(self) -> tuple[int, int]:
+        """Return the codes of the answers about the timer wheel."""
+        codes = RequestCode.GET_TIMER_CHECK_POINT, RequestCode.GET_TIMER_METRICS
+        check, metrics = [await self.call(Command(code)) for code in codes]
+        return check.code, metrics.code
+
 
 def order_files(folder: Path) -> list[Path]:
     return list(folder.rglob("consumerOrderInfo.json*"))
@@ -193,5 +199,41 @@ def test_ordered_batches_of_an_earlier_term_are_forgotten_with_their_file(tmp_pa
             stale = await one.call(ack_command(taken.handles[0], TOPIC))
             assert stale.code == ResponseCode.SUCCESS
             assert a.metadata.offsets.committed(GROUP, TOPIC, 0) == 0
+
+    asyncio.run(main())
+
+
+def test_new_master_fires_and_redelivers_nothing_that_the_last_one_had_done(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        # The slave copies tables when it finds its master, and not again until it takes over.
+        late = {"slaveSyncInterval": "600000"}
+        async with (
+            pair_world(tmp_path) as world,
+            world.master(timerPrecisionMs="100") as a,
+            world.slave(None, timerPrecisionMs="100", **late) as b,
+        ):
+            one, two = Side(world, a), Side(world, b)
+            await one.put_topic()
+            await caught_up(a, b)
+            await one.send(TOPIC, b"due", properties="TIMER_DELAY_MS\x01200\x02")
+            await one.send(TOPIC, b"later", properties="TIMER_DELAY_MS\x014000\x02")
+            await until(lambda: a.store.max_offset(TOPIC, 0) == 1, "the first one is due")
+            taken = popped(await one.call(pop_command(TOPIC, invisibleTime="500")))
+            assert taken.bodies == [b"due"]
+            acked = await one.call(ack_command(taken.handles[0], TOPIC))
+            assert acked.code == ResponseCode.SUCCESS
+            await asyncio.sleep(1.0)
+            await caught_up(a, b)
+            await one.tell(brokerRole="SLAVE", brokerId="2")
+            assert await one.timer_codes() == (0, 0)
+            await two.tell(brokerRole="ASYNC_MASTER")
+            await until(lambda: b.store.max_offset(TOPIC, 0) == 2, "the second one is due")
+            await asyncio.sleep(0.5)
+            pulled = await two.call(pull_command(TOPIC))
+            found = [bytes(record.body) for record in read_records(pulled.body)]
+            assert found == [b"due", b"later"]
+            assert popped(await two.call(pop_command(TOPIC))).bodies == [b"later"]
 
     asyncio.run(main())

@@ -32,7 +32,7 @@ from roquet.protocol.light import light_topics
 from roquet.service.ratelog import RateLog
 from roquet.service.slices import in_slices, read_body
 from roquet.store.tables.files import FILE_SIZE_MAX, JsonFile
-from roquet.store.timer_wheel import drop_wheel
+from roquet.store.timer_wheel import CHECK_SIZE, drop_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TIMER_CHECK_SIZE = 56
 _TIMER_FILE_SIZE = 4096
 _ABSENT = (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR)
 PAGE_ROWS = 2_000
@@ -391,8 +390,8 @@ class SlaveSync:
         body = await self._ask(RequestCode.GET_TIMER_CHECK_POINT)
         if body is None:
             return
-        if len(body) != TIMER_CHECK_SIZE:
-            raise ValueError(f"{len(body)} bytes instead of {TIMER_CHECK_SIZE}")
+        if len(body) != CHECK_SIZE:
+            raise ValueError(f"{len(body)} bytes instead of {CHECK_SIZE}")
         if self._store_folder is not None:
             # The checkpoint is about the master's wheel: held against a log of units of our own,
             # of an earlier term as master, it would pass over messages that are in neither.

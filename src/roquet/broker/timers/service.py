@@ -6,6 +6,7 @@ counts of waiting messages by topic are kept in Java's file `timermetrics`.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from roquet.protocol.bodies.timers import TimerMetricsBody, TopicTimers
 from roquet.service.lifecycle import Timer
 from roquet.service.ratelog import RateLog
 from roquet.store.results import StoreFault
-from roquet.store.timer_wheel import close_wheel, open_wheel, recount
+from roquet.store.timer_wheel import close_wheel, open_wheel, read_checkpoint, recount
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -153,15 +154,28 @@ class TimerService:
         stats = self._stats()
         return None if stats.get("behind", 1) else stats["read_ms"] - 1
 
-    def checkpoint(self) -> bytes | None:
-        """Return the 56 bytes that slaves copy; None when the wheel does not turn."""
-        return None if self._wheel is None else self._wheel.checkpoint()
+    async def checkpoint(self) -> bytes | None:
+        """Return the 56 bytes that slaves copy; None when there is no wheel.
 
-    def export(self) -> TimerMetricsBody | None:
-        """Return the waiting messages by topic; None when the wheel does not turn."""
-        if self._wheel is None:
+        While the wheel stands they are those of the file: whoever takes over from a master that has
+        become a slave asks for what fired there until then, and must not fire it again.
+        """
+        if self._wheel is not None:
+            return self._wheel.checkpoint()
+        if not self._rules.enabled:
             return None
-        return TimerMetricsBody(topics=self._topics(self._wheel), version=self._version)
+        return await asyncio.to_thread(read_checkpoint, self._file.path.parent)
+
+    async def export(self) -> TimerMetricsBody | None:
+        """Return the waiting messages by topic, of the file while the wheel stands, or None."""
+        if self._wheel is not None:
+            return TimerMetricsBody(topics=self._topics(self._wheel), version=self._version)
+        if not self._rules.enabled:
+            return None
+        try:
+            return await asyncio.to_thread(self._file.load, TimerMetricsBody.decode)
+        except Corrupt:
+            return None
 
     def runtime(self) -> dict[str, str]:
         """Return the lines of the broker's runtime information."""

@@ -12,7 +12,7 @@ from roquet.remoting.router import Request, Route
 if TYPE_CHECKING:
     from roquet.broker.timers.service import TimerService
 
-_OFF = "the timer wheel is off (timerWheelEnable)"
+_OFF = "the timer wheel is off (timerWheelEnable), or was never saved here"
 
 
 class TimerAdapter:
@@ -28,16 +28,16 @@ class TimerAdapter:
             Route((RequestCode.GET_TIMER_METRICS,), self.metrics, "admin"),
         ]
 
-    def checkpoint(self, request: Request) -> Command:
+    async def checkpoint(self, request: Request) -> Command:
         """Return how far the wheel is, for a slave."""
-        body = self._service.checkpoint()
+        body = await self._service.checkpoint()
         if body is None:
             raise Refusal(Reason.FAILED, _OFF)
         return reply_to(request.command, body=body)
 
-    def metrics(self, request: Request) -> Command:
+    async def metrics(self, request: Request) -> Command:
         """Return the waiting messages by topic, for a slave."""
-        body = self._service.export()
+        body = await self._service.export()
         if body is None:
             raise Refusal(Reason.FAILED, _OFF)
         return reply_to(request.command, body=body.encode())

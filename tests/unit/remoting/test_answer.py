@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import gc
+import weakref
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -187,3 +189,40 @@ def test_answer_that_came_before_anybody_awaits_it_is_kept() -> None:
             await failed
 
     asyncio.run(main())
+
+
+class Fields(dict[str, str]):
+    """Fields that can be referred to weakly."""
+
+
+@pytest.mark.parametrize("ends", ["late", "closed"])
+def test_failed_call_keeps_nothing_of_its_request_without_the_collector(ends: str) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        if ends == "late":
+            await reader.read()
+        writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(silent, "127.0.0.1", 0)
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with server, calling() as client:
+            fields = Fields(name="value")
+            left = weakref.ref(fields)
+            failed = False
+            try:
+                await client.call(address, Command(ECHO, fields), 0.2)
+            except OutcomeUnknown:
+                failed = True
+            del fields
+            await asyncio.sleep(
+                0
+            )  # the loop keeps an error until the step that it is raised in ends
+            assert failed
+            assert left() is None
+
+    gc.disable()
+    try:
+        asyncio.run(main())
+    finally:
+        gc.enable()

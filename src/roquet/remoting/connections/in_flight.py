@@ -221,9 +221,17 @@ class Answer:
         return True
 
     def result(self) -> Command:
-        """Return the answer, or raise the error."""
-        if self._error is not None:
-            raise self._error
+        """Return the answer, or raise the error, which is not kept.
+
+        An error holds the frames that it has passed, and they hold this and the whole request: kept
+        here, all of them would stay until the collector looks at old objects.
+        """
+        error, self._error = self._error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error
         assert self._command is not None
         return self._command
 

@@ -37,6 +37,10 @@ class Unreachable(RoquetError):  # noqa: N818
     """The request never left: trying again, or elsewhere, cannot do it twice."""
 
 
+class RequestTooLong(Unreachable):
+    """The request is longer than any peer takes: sent, it would end the connection of all."""
+
+
 class OutcomeUnknown(RoquetError):  # noqa: N818
     """The request left and no answer came: it may have been carried out."""
 

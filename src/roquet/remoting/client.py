@@ -112,6 +112,7 @@ class Client:
             calls_max=self._config.calls_max,
             high_water=self._config.high_water,
             stops_reading=False,
+            frame_max=self._config.frame_size_max,
         )
         self._log = RateLog(log, clock)
         self._tasks = Tasks()
@@ -150,7 +151,7 @@ class Client:
         """Ask the peer at `host:port`; return its answer, whatever its code.
 
         Raises Unreachable when nothing was sent, OutcomeUnknown when it was and no answer came,
-        UsageError when `address` is none.
+        RequestTooLong, UsageError when `address` is none.
         """
         if self._calls >= self._config.calls_max:
             raise Unreachable("too many calls wait for an answer")
@@ -178,6 +179,10 @@ class Client:
             raise Unreachable(
                 f"connecting to {connection.address} took all the time that there was"
             )
+        if connection.is_stuck:
+            # What waits here has not left, and is not kept a second time as a frame.
+            await connection.drained(left_s)
+            left_s = deadline - asyncio.get_running_loop().time()
         try:
             return await connection.call(command, left_s)
         except OutcomeUnknown:

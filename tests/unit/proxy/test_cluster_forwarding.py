@@ -203,6 +203,20 @@ async def popped(world: World, count: int) -> list[Any]:
     return found
 
 
+def test_request_longer_than_a_frame_is_refused_and_ends_nobody_elses_call(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        waiting = asyncio.ensure_future(world.receive("Normal", GROUP, expression="none"))
+        await asyncio.sleep(0.2)
+        many = [message(body=b"x" * 4_000_000) for _ in range(5)]
+        answer = await world.call("SendMessage", asked(*many))
+        assert answer.status.code == Code.PAYLOAD_TOO_LARGE, answer.status
+        assert answer.status.message.endswith("bytes is too long, max is 16777216")
+        last = (await waiting)[-1]
+        assert last.status.code == Code.MESSAGE_NOT_FOUND, last
+
+    run(tmp_path, tell)
+
+
 def test_forwarded_acknowledgements_end_flights_and_are_answered_by_entry(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         await world.raw("ReceiveMessage", received("Normal", GROUP).SerializeToString())

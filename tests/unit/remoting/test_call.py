@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import uvloop
@@ -22,11 +22,12 @@ from remoting_harness import (
     serving,
     until,
 )
-from roquet.base.errors import OutcomeUnknown, Unreachable, UsageError
+from roquet.base.errors import OutcomeUnknown, RequestTooLong, Unreachable, UsageError
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command, reply_to
 from roquet.remoting.blocking import BlockingConnection
 from roquet.remoting.client import ClientConfig
+from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.router import Request, Route
 from roquet.remoting.server import ServerConfig
 from roquet.service.lanes import LaneConfig
@@ -395,6 +396,53 @@ def test_a_clock_that_is_set_gives_up_no_call() -> None:
             await clock.advance(8)
             with pytest.raises(OutcomeUnknown, match="in time"):
                 await waiting
+
+    asyncio.run(main())
+
+
+def test_request_longer_than_a_frame_is_refused_and_the_calls_beside_it_go_on() -> None:
+    async def main() -> None:
+        async with serving() as running, calling() as client:
+            asked = Command(ECHO, body=b"x" * (FRAME_SIZE_MAX - 200))
+            await client.call(running.address, asked)
+            assert running.handlers.seen[0].body == asked.body
+            waiting = asyncio.ensure_future(client.call(running.address, Command(SLOW)))
+            await until(lambda: len(running.handlers.seen) == 2)
+            with pytest.raises(RequestTooLong, match=r"is too long, max is 16777216"):
+                await client.call(running.address, Command(ECHO, body=b"x" * FRAME_SIZE_MAX))
+            running.handlers.gate.set()
+            assert (await waiting).code == 0
+
+    asyncio.run(main())
+
+
+def test_calls_to_a_peer_that_takes_nothing_wait_unwritten_and_count_as_not_sent() -> None:
+    async def main() -> None:
+        going = asyncio.Event()
+
+        async def idle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            del reader
+            cast("asyncio.ReadTransport", writer.transport).pause_reading()
+            await going.wait()
+            writer.close()
+
+        server = await asyncio.start_server(idle, "127.0.0.1", 0)
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with server, calling() as client:
+            first = Command(ECHO, body=b"x" * (15 * 1024 * 1024))
+            found = [asyncio.ensure_future(client.call(address, first, 1.0))]
+            await until(lambda: any(one.is_stuck for one in client._connections.values()))
+            (connection,) = client._connections.values()
+            transport = connection._transport
+            assert transport is not None
+            before = transport.get_write_buffer_size()
+            more = [client.call(address, Command(ECHO, body=b"y" * 100_000), 0.3) for _ in range(9)]
+            ends = await asyncio.gather(*more, return_exceptions=True)
+            assert [type(end) for end in ends] == [Unreachable] * 9
+            assert transport.get_write_buffer_size() == before
+            (end,) = await asyncio.gather(*found, return_exceptions=True)
+            assert isinstance(end, OutcomeUnknown)
+            going.set()
 
     asyncio.run(main())
 

@@ -6,7 +6,7 @@ import logging
 import re
 from typing import TYPE_CHECKING
 
-from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
+from roquet.base.errors import OutcomeUnknown, Refused, RequestTooLong, Unreachable
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.client.fronts import CALL_S
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -84,6 +84,8 @@ class Calls:
         command = Command(code=int(code), ext=ext, body=body)
         try:
             answer = await self._client.call(broker, command, timeout_s)
+        except RequestTooLong as error:
+            raise Rejected(Code.PAYLOAD_TOO_LARGE, str(error)) from error
         except (OutcomeUnknown, Unreachable) as error:
             raise self.unanswered(broker, began_ms, timeout_s, error) from error
         self._silence.answered(broker)

@@ -266,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
             self.write(command.body)
 
     async def call(self, command: Command, timeout_s: float) -> Command:
-        """Ask the peer. Raises Unreachable or OutcomeUnknown."""
+        """Ask the peer. Raises RequestTooLong, Unreachable or OutcomeUnknown."""
         if not self.is_open:
             raise Unreachable(f"{self.address} is not connected")
         waiter = Answer(loop := asyncio.get_running_loop())
@@ -277,6 +277,7 @@ class Connection(asyncio.BufferedProtocol):
         deadlines.begin(opaque, loop, timeout_s)
         try:
             frame = encode(command, opaque=opaque, flag=command.flag & _ASK)
+            self._config.check_request(command.code, len(frame))
             if len(self._calls) == 1:
                 self.write_now(frame)  # nobody else is there whose frames could go with it
             else:

@@ -6,6 +6,10 @@ import dataclasses
 import enum
 from typing import TypeAlias
 
+from roquet.base.errors import RequestTooLong
+from roquet.base.limits import FRAME_SIZE_MAX
+from roquet.protocol.codes import request_name
+
 MIB = 1024 * 1024
 
 
@@ -99,5 +103,16 @@ class ConnectionConfig:
 
     A client must go on reading, or two could wait for each other.
     """
+    frame_max: int = FRAME_SIZE_MAX
+    """Bytes of a request of ours: a peer closes the connection of one that is longer."""
     first_opaque: int = 0
     """Number of the first call; drawn at random where late answers to an earlier one can come."""
+
+    def check_request(self, code: int, size: int) -> None:
+        """Raise RequestTooLong for a frame that the peer would close the connection for.
+
+        Others ask over the same connection: their calls would end with it.
+        """
+        if size > self.frame_max:
+            text = f"{request_name(code)} of {size} bytes is too long, max is {self.frame_max}"
+            raise RequestTooLong(text)

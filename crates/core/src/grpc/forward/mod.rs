@@ -333,15 +333,14 @@ impl Forwarder {
         let opaque = free(&mut self.next, &self.frames);
         let header = self.header(SEND_V2, opaque);
         let out = taken.out.entry(line).or_default();
-        let ext = Some(ext.into_iter());
-        frame::encode_start(
-            Encoding::Binary,
-            &header,
-            ext,
-            asked.body.len(),
-            &mut out.frames,
-        )
-        .map_err(|_| Odd)?;
+        let (start, ext, size) = (out.frames.len(), Some(ext.into_iter()), asked.body.len());
+        frame::encode_start(Encoding::Binary, &header, ext, size, &mut out.frames)
+            .map_err(|_| Odd)?;
+        if out.frames.len() - start + size > self.rules.frame_max {
+            // The broker would close the connection, which is that of others as well.
+            out.frames.truncate(start);
+            return Err(Odd);
+        }
         out.frames.extend_from_slice(asked.body);
         out.calls.push(call);
         self.frames.insert(opaque, (call, 0));

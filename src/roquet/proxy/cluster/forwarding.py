@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from roquet._native import GrpcConsumers, GrpcForwarder, GrpcSends
-from roquet.base.errors import OutcomeUnknown, Unreachable
+from roquet.base.errors import OutcomeUnknown
 from roquet.broker.api.refusal import Refusal
 from roquet.client.fronts import CALL_S
 from roquet.protocol import names
@@ -21,6 +21,7 @@ from roquet.protocol.command import VERSION
 from roquet.protocol.names import AUTO_CREATE_TOPIC
 from roquet.proxy import messages as pb
 from roquet.proxy.cluster.brokers import SEND_S, STORED, TEMPLATE_QUEUES, result_of
+from roquet.proxy.lines import Lines
 from roquet.proxy.rules.codes import Rejected
 from roquet.proxy.rules.methods import Family
 from roquet.proxy.services.consume import acknowledged
@@ -28,7 +29,6 @@ from roquet.proxy.services.produce import sent
 from roquet.proxy.services.routes import writable_of
 from roquet.remoting.codec import FRAME_SIZE_MAX, decode
 from roquet.remoting.connections.ingest import FeedResult, HandedOn
-from roquet.service.background import Tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -51,8 +51,6 @@ log = logging.getLogger(__name__)
 
 LATE_S = 0.25
 """How often calls are looked for that wait for too long."""
-_AGAIN_MS = 1000
-"""How long after a connection in vain the next one is tried."""
 _SEND, _ACK = "SendMessage", "AckMessage"
 
 
@@ -93,10 +91,7 @@ class ForwardedCalls:
         self._port: GrpcPort | None = None
         self._server: GrpcServer | None = None
         self._lines: dict[int, _Line] = {}
-        self._connecting: set[str] = set()
-        self._not_before_ms: dict[str, int] = {}
-        """Steady time of the next try to connect, by broker."""
-        self._tasks = Tasks()
+        self._connecting = Lines(self._dial, self._connected, clock)
 
     def use(self, front: Front, port: GrpcPort) -> None:
         """Leave to a front what is not plain; `port` has its calls."""
@@ -108,7 +103,7 @@ class ForwardedCalls:
 
     async def stop(self) -> None:
         """End what is being connected; connections end with the client."""
-        await self._tasks.stop()
+        await self._connecting.stop()
 
     def learn(self, name: str, topic: Topic | None, until_ms: int) -> None:
         """Hear of a topic that counts until a steady time, or of none."""
@@ -142,7 +137,9 @@ class ForwardedCalls:
             else:
                 news += self._core.take_back(calls)
         for broker in wanted:
-            self._connect(broker)
+            address = self._client.master(broker)
+            if address is not None:
+                self._connecting.want(broker, address)
         return news
 
     def feed(self, key: int, data: memoryview) -> FeedResult | bytes:
@@ -259,27 +256,10 @@ class ForwardedCalls:
     def _retire(self, line: _Line) -> None:
         self._core.retire(line.broker)
 
-    def _connect(self, broker: str) -> None:
-        """Begin to connect to a broker that a route has named."""
-        address = self._client.master(broker)
-        now_ms = self._clock.steady_ms()
-        is_due = now_ms >= self._not_before_ms.get(broker, 0)
-        if address is not None and is_due and broker not in self._connecting:
-            self._connecting.add(broker)
-            self._not_before_ms[broker] = now_ms + _AGAIN_MS
-            self._tasks.spawn(self._connected(broker, address), "connect to a broker")
+    async def _dial(self, address: str) -> Connection:
+        return await self._client.dial(address, HandedOn(self.feed, self.held, self.closed))
 
-    async def _connected(self, broker: str, address: str) -> None:
-        try:
-            ingest = HandedOn(self.feed, self.held, self.closed)
-            connection = await self._client.dial(address, ingest)
-        except (OutcomeUnknown, Unreachable) as error:
-            # The front tells those who ask meanwhile.
-            log.debug("%s has no line: %s", broker, error)
-            return
-        finally:
-            self._connecting.discard(broker)
-        self._not_before_ms.pop(broker, None)
+    def _connected(self, broker: str, connection: Connection) -> None:
         self._lines[connection.key] = _Line(broker, connection)
         self._core.open(broker, connection.key)
 

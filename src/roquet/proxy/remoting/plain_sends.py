@@ -13,10 +13,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from roquet._native import SendForwarder
-from roquet.base.errors import OutcomeUnknown, RoquetError, Unreachable
+from roquet.base.errors import RoquetError
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode, request_name
 from roquet.protocol.command import reply_to
+from roquet.proxy.lines import Lines
 from roquet.proxy.remoting.limits import CONNECT_S, REMEMBERED_MAX, REQUEST_S, SENDS_MAX
 from roquet.remoting.codec import FRAME_SIZE_MAX, decode
 from roquet.remoting.connections.ingest import FeedResult, HandedOn
@@ -77,8 +78,7 @@ class PlainSends:
         """By the broker's name."""
         self._names: dict[int, str] = {}
         """Of brokers, by the key of the connection."""
-        self._connecting: set[str] = set()
-        self._not_before_ms: dict[str, int] = {}
+        self._connecting = Lines(self._dial, self._connected, clock)
         self._looks = 0
         self._tasks = Tasks()
         self._is_open = False
@@ -97,6 +97,7 @@ class PlainSends:
             # Nobody looks for late ones any more: those that are left end with their connections.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._idle.wait(), REQUEST_S)
+        await self._connecting.stop()
         await self._tasks.stop()
 
     # --- what passes -----------------------------------------------------------------------------
@@ -108,32 +109,18 @@ class PlainSends:
         now_ms = self._clock.steady_ms()
         line = self._lines.get(broker)
         if line is None or not line.is_open or line.address != address:
-            self._connect(broker, address, now_ms)
+            self._connecting.want(broker, address)
             return
         self._looks += 1
         if self._looks % REMEMBERED_MAX == 0:
             self._core.forget(now_ms)
         self._core.put(topic, broker, line.key, now_ms + LOOK_MS)
 
-    def _connect(self, broker: str, address: str, now_ms: int) -> None:
-        is_due = now_ms >= self._not_before_ms.get(broker, 0)
-        if is_due and broker not in self._connecting:
-            if len(self._not_before_ms) >= REMEMBERED_MAX:
-                self._not_before_ms.clear()
-            self._not_before_ms[broker] = now_ms + LOOK_MS
-            self._connecting.add(broker)
-            self._tasks.spawn(self._connected(broker, address), "connect to a broker")
+    async def _dial(self, address: str) -> Connection:
+        ingest = HandedOn(self.answered, self.held, self.close)
+        return await self._client.dial(address, CONNECT_S, ingest)
 
-    async def _connected(self, broker: str, address: str) -> None:
-        try:
-            ingest = HandedOn(self.answered, self.held, self.close)
-            line = await self._client.dial(address, CONNECT_S, ingest)
-        except (OutcomeUnknown, Unreachable) as error:
-            # The handlers tell those who ask meanwhile.
-            log.debug("%s has no line: %s", broker, error)
-            return
-        finally:
-            self._connecting.discard(broker)
+    def _connected(self, broker: str, line: Connection) -> None:
         self._lines[broker] = line
         self._names[line.key] = broker
 

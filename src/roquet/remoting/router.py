@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import inspect
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -129,6 +130,8 @@ class _Row:
     lane: Lane | None
     """None: the handler is a plain function and runs at once."""
     batched: _Batched | None = None
+    body_max: int = sys.maxsize
+    """Bytes of a body that need no closer look."""
 
 
 class _Job:
@@ -204,7 +207,9 @@ class Router:
         self._guard = guard
         self._body_max = body_max
         self._rows: dict[int, _Row] = {}
-        self._default = None if default is None else self._row(default, lanes)
+        # Each of the codes that no row names has a limit of its own.
+        most = sys.maxsize if body_max is None else 0
+        self._default = None if default is None else self._row(default, lanes, most)
         self._log = RateLog(log, clock)
         for route in routes:
             if port not in route.ports:
@@ -213,20 +218,21 @@ class Router:
             for code in route.codes:
                 if code in self._rows:
                     raise UsageError(f"{code.name} is routed twice")
-                self._rows[code] = row
+                most = sys.maxsize if body_max is None else body_max(code)
+                self._rows[code] = dataclasses.replace(row, body_max=most)
 
     def dispatch(self, request: Request) -> None:
         """Have the request handled, now or within its lane. Never raises."""
-        if self._body_max is not None and self._is_too_long(request, self._body_max):
+        command = request.command
+        row = self._rows.get(command.code, self._default)
+        if row is not None and len(command.body) > row.body_max and self._is_too_long(request):
             return
         if self._guard is not None and not self._may(request, self._guard):
             return
-        row = self._rows.get(request.command.code, self._default)
         if row is None:
-            remark = f" request type {request.command.code} not supported"
-            request.reply(
-                reply_to(request.command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
-            )
+            remark = f" request type {command.code} not supported"
+            code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            request.reply(reply_to(command, code, remark=remark))
             request.done(request)
         elif row.batched is not None and row.lane is not None:
             row.lane.submit_to(row.batched, request)
@@ -235,21 +241,19 @@ class Router:
         else:
             self._run_now(request, row.route.handler)
 
-    def _row(self, route: Route, lanes: Lanes) -> _Row:
+    def _row(self, route: Route, lanes: Lanes, body_max: int = sys.maxsize) -> _Row:
         waits = inspect.iscoroutinefunction(route.handler) or inspect.iscoroutinefunction(
             getattr(route.handler, "__call__", None)  # noqa: B004  (an object with an async __call__)
         )
         lane = lanes[route.lane]
         batched = None if route.batch is None else _Batched(self, route.batch)
-        return _Row(route, lane if waits else None, batched)
+        return _Row(route, lane if waits else None, batched, body_max)
 
-    def _is_too_long(self, request: Request, body_max: Callable[[int], int]) -> bool:
+    def _is_too_long(self, request: Request) -> bool:
         """Tell whether a request that is served has too long a body; such a one is answered."""
         command = request.command
         size = len(command.body)
-        if not size or size <= (most := body_max(command.code)):
-            return False
-        if command.code not in self._rows and self._default is None:
+        if self._body_max is None or size <= (most := self._body_max(command.code)):
             return False
         remark = f"request {command.code} has a body of {size} bytes: it may have {most}"
         request.reply(reply_to(command, ResponseCode.INVALID_PARAMETER, remark=remark))

@@ -124,6 +124,8 @@ class Server:
         self._clock = clock
         self.now_ms = clock.now_ms
         self._config = config or ServerConfig()
+        self.encoding: int = self._config.encoding
+        """Header encoding of replies."""
         self._on_close = on_close
         self._ingest = ingest or PlainIngest(self._config.frame_size_max)
         self._tls = tls
@@ -145,7 +147,6 @@ class Server:
         self._refuses = False
         """What was in hand is done: whoever still asks is refused."""
         self._closes = False
-        self._requests = 0
         self._connections: dict[int, Connection] = {}
         self._addresses: dict[int, str] = {}
         self._per_address: Counter[str] = Counter()
@@ -156,18 +157,13 @@ class Server:
         self._balancers = Balancers(balancers, clock)
         self._short_for_s = 0
         """Seconds for which descriptors still count as short."""
-        self._in_hand = 0
+        self._in_hand = self._requests = 0
         self._idle: asyncio.Event = asyncio.Event()
 
     @property
     def port(self) -> int:
         """The port that is listened on (the one asked for, before start)."""
         return self._port
-
-    @property
-    def encoding(self) -> int:
-        """Header encoding of replies."""
-        return self._config.encoding
 
     @property
     def connections(self) -> int:

@@ -140,8 +140,10 @@ class Connection(asyncio.BufferedProtocol):
             self.close(f"broken frame: {error}")
             return
         if not isinstance(fed, bytes):
-            if self._is_one_answer(fed):  # its caller goes on here, and may end the connection
-                self._settle(fed.commands[0], at_once=True)
+            commands = fed.commands
+            if len(commands) == 1 and commands[0].flag & _ANSWER and self._is_alone(fed):
+                # Its caller goes on here, and may end the connection.
+                self._settle(commands[0], at_once=True)
                 return
             self._take_all(fed)
         elif fed:
@@ -151,12 +153,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._charged[1] or self._stuck or not isinstance(fed, bytes):
             self._account()
 
-    def _is_one_answer(self, fed: FeedResult) -> bool:
-        """Tell whether a read brought one answer to a call of ours, and nothing is left to do.
+    def _is_alone(self, fed: FeedResult) -> bool:
+        """Tell whether nothing is left to do beside the one answer that a read brought.
 
         Not below TLS, whose reading goes on behind this call with what its caller may have ended.
         """
-        if len(fed.commands) != 1 or self._fd is None or not fed.commands[0].is_response:
+        if self._fd is None:
             return False
         busy = fed.replies or fed.stopped or fed.broken or self._pending or self._stuck
         kept = self._charged[1] or self._ingest.held(self.key)
@@ -167,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_is_due = True
         try:
             self._take(fed)
-            if fed.commands and not self._barred and self._ingest.held(self.key):
+            if fed.commands and self._ingest.held(self.key) and not self._barred:
                 # What follows whole frames may already be broken: say so now, not at the next read.
                 self._take(self._ingest.resume(self.key))
         except BrokenFrame as error:
@@ -414,7 +416,7 @@ class Connection(asyncio.BufferedProtocol):
         pending = self._pending
         while pending and (self._stopped is _FREE or not self._stopped & self._keeps_back):
             command = pending.popleft()
-            if command.is_response:
+            if command.flag & _ANSWER:
                 self._settle(command)
                 continue
             size = len(command.body)

@@ -369,7 +369,8 @@ class FastPath:
 
     def settle(self) -> None:
         """Tell the owner of everything stored and pulled so far."""
-        native = self.native
+        native = self._native
+        assert native is not None, "the fast path is not open"
         stored_here, pulled_here = native.take_stored(), native.take_pulled()
         self._was_used |= bool(stored_here or pulled_here)
         for stored in stored_here:

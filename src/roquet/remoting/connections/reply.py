@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from roquet.base.limits import ANSWER_SIZE_MAX
 from roquet.protocol.codes import ResponseCode
-from roquet.protocol.command import reply_to
+from roquet.protocol.command import FLAG_ONE_WAY, reply_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,10 +21,8 @@ class Answering(Protocol):
     before_answer: Callable[[], None] | None
     on_answer: Callable[[Command, Command, int, bool], None] | None
 
-    @property
-    def encoding(self) -> int:
-        """Header encoding of replies."""
-        ...
+    encoding: int
+    """Header encoding of replies."""
 
 
 class Reply:
@@ -61,7 +59,7 @@ class Reply:
             server.before_answer()
         if server.on_answer is not None:
             server.on_answer(command, answer, self._received_ms, self.held)
-        if command.is_one_way:
+        if command.flag & FLAG_ONE_WAY:
             return
         answer.opaque = command.opaque
         answer.encoding = server.encoding

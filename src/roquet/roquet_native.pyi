@@ -536,6 +536,7 @@ class GrpcServer:
         header_bytes: int,
         message_bytes: int,
         inbound_bytes: int,
+        connection_inbound_bytes: int,
         outbound_bytes: int,
         resets: int,
         idle_ms: int,

@@ -102,6 +102,7 @@ class GrpcPort:
             header_bytes=rules.header_max,
             message_bytes=rules.inbound_max,
             inbound_bytes=rules.inbound_total,
+            connection_inbound_bytes=rules.inbound_of_connection,
             outbound_bytes=rules.outbound_max,
             resets=rules.resets_max,
             idle_ms=rules.idle_ms,

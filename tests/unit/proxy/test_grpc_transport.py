@@ -215,6 +215,31 @@ def test_bodies_beyond_the_total_are_turned_away_and_take_no_memory(tmp_path: Pa
     run(tmp_path, attack, inbound_total=1 << 20)
 
 
+def test_connection_has_its_share_of_unanswered_requests_and_one_that_is_alone_all_it_needs(
+    tmp_path: Path,
+) -> None:
+    def begun(peer: http2.Peer, stream: int, data: bytes, flags: int = 0) -> None:
+        head = http2.headers(SEND, ID)
+        peer.send(http2.frame(http2.HEADERS, stream, head, http2.END_HEADERS))
+        pieces = [data[at : at + 16_000] for at in range(0, len(data), 16_000)]
+        for piece in pieces:
+            peer.send(http2.frame(http2.DATA, stream, piece, flags if piece is pieces[-1] else 0))
+
+    def attack(port: int) -> None:
+        part = b"\x00" + struct.pack(">I", 100 << 20) + bytes(200_000)
+        with http2.Peer.connect(port) as greedy, http2.Peer.connect(port) as other:
+            for stream in (1, 3, 5):
+                begun(greedy, stream, part)
+            assert is_refused(greedy)
+            whole = pb.SendMessageRequest(messages=[message(body=bytes(900_000))])
+            begun(other, 1, framed(whole.SerializeToString()), http2.END_STREAM)
+            payload = other.until(http2.DATA)
+            assert payload is not None
+            assert pb.SendMessageResponse.FromString(payload[5:]).status.code == 20000
+
+    run(tmp_path, attack, inbound_of_connection=500_000)
+
+
 def rss_bytes() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

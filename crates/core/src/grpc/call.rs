@@ -90,7 +90,7 @@ enum Reading {
 impl Call {
     async fn run(&mut self, head: Box<Head>, body: RecvStream, signed: bool) {
         let streams = self.shared.streaming.contains(&head.path);
-        let mut reader = Reader::new(Arc::clone(&self.shared), body);
+        let mut reader = Reader::new(Arc::clone(&self.shared), Arc::clone(&self.link), body);
         let mut message = None;
         if signed && streams {
             self.reading = Reading::Stream;

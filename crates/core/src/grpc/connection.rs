@@ -69,6 +69,7 @@ fn adopt(
     let link = Arc::new(Link {
         key: shared.number(),
         unsent: AtomicUsize::new(0),
+        inbound: AtomicUsize::new(0),
         waited_for: AtomicBool::new(false),
         calls: AtomicUsize::new(0),
         resets: AtomicUsize::new(0),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use h2::RecvStream;
 
-use super::Shared;
+use super::{Link, Shared};
 
 const PREFIX: usize = 5;
 /// `RESOURCE_EXHAUSTED`.
@@ -37,6 +37,7 @@ pub(super) fn framed(message: &[u8]) -> Option<Bytes> {
 /// Reads the messages of a request; what it keeps counts until it is dropped.
 pub(super) struct Reader {
     shared: Arc<Shared>,
+    link: Arc<Link>,
     body: RecvStream,
     buffer: BytesMut,
     counted: usize,
@@ -45,10 +46,11 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(shared: Arc<Shared>, body: RecvStream) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, link: Arc<Link>, body: RecvStream) -> Self {
         let most = shared.limits.message_bytes;
         Self {
             shared,
+            link,
             body,
             buffer: BytesMut::new(),
             counted: 0,
@@ -64,8 +66,13 @@ impl Reader {
     /// Forgets the bytes of messages that were handed on.
     pub(super) fn release(&mut self) {
         let spare = self.counted.saturating_sub(self.buffer.len());
-        self.shared.inbound.fetch_sub(spare, Ordering::Relaxed);
-        self.counted -= spare;
+        self.forget(spare);
+    }
+
+    fn forget(&mut self, size: usize) {
+        self.shared.inbound.fetch_sub(size, Ordering::Relaxed);
+        self.link.inbound.fetch_sub(size, Ordering::Relaxed);
+        self.counted -= size;
     }
 
     /// Returns the next message; None at the end. Dropping the future loses nothing.
@@ -89,9 +96,16 @@ impl Reader {
     fn add(&mut self, chunk: &Bytes) -> Result<(), Fault> {
         let size = chunk.len();
         let before = self.shared.inbound.fetch_add(size, Ordering::Relaxed);
+        let before_here = self.link.inbound.fetch_add(size, Ordering::Relaxed);
+        let is_alone = before_here == self.counted;
         self.counted += size;
-        if before + size > self.shared.limits.inbound_bytes {
+        let limits = &self.shared.limits;
+        if before + size > limits.inbound_bytes {
             let text = "requests that are not answered yet take all the room there is";
+            return Err(Fault::Status(EXHAUSTED, text.to_owned()));
+        }
+        if before_here + size > limits.connection_inbound_bytes && !is_alone {
+            let text = "requests of this connection that are not answered yet take all its room";
             return Err(Fault::Status(EXHAUSTED, text.to_owned()));
         }
         self.buffer.extend_from_slice(chunk);
@@ -126,8 +140,6 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.shared
-            .inbound
-            .fetch_sub(self.counted, Ordering::Relaxed);
+        self.forget(self.counted);
     }
 }

@@ -63,6 +63,8 @@ pub struct Limits {
     pub message_bytes: usize,
     /// All requests that are not answered.
     pub inbound_bytes: usize,
+    /// Those of one connection; a request that is alone there may be longer.
+    pub connection_inbound_bytes: usize,
     /// Answers that a connection has not read; one with more is closed.
     pub outbound_bytes: usize,
     /// Calls that a client may reset in ten seconds.
@@ -129,6 +131,8 @@ enum Order {
 struct Link {
     key: u64,
     unsent: AtomicUsize,
+    /// Bytes of requests that are not answered.
+    inbound: AtomicUsize,
     waited_for: AtomicBool,
     calls: AtomicUsize,
     resets: AtomicUsize,

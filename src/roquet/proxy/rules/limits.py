@@ -41,6 +41,12 @@ class ProxyLimits:
     inbound_total: int = setting(
         "grpcInboundBytesMax", 512 * MIB, "All requests that are not answered.", low=1024
     )
+    inbound_of_connection: int = setting(
+        "grpcInboundBytesOfConnectionMax",
+        128 * MIB,
+        "Those of one connection; a request that is alone there may be longer.",
+        low=1024,
+    )
     outbound_max: int = setting(
         "grpcOutboundBytesMax",
         8 * MIB,

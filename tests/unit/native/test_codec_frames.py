@@ -65,6 +65,26 @@ def test_binary_vector_of_the_spec() -> None:
     assert decoded == (BINARY, 105, 0, "PYTHON", 479, 1, None, {"topic": "TestT"}, b"")
 
 
+@pytest.mark.parametrize(
+    ("code", "version", "encoding"),
+    [
+        (32_767, 32_767, BINARY),
+        (-32_768, 0, BINARY),
+        (32_768, 513, JSON),
+        (-32_769, 513, JSON),
+        (200_050, 513, JSON),
+        (65_536 + 310, 513, JSON),
+        (310, 32_768, JSON),
+    ],
+)
+def test_header_that_16_bits_cannot_hold_is_written_as_json(
+    code: int, version: int, encoding: int
+) -> None:
+    asked = (code, 0, "PYTHON", version, 1, "why", {"a": "b"}, b"body")
+    (((*found,), _),) = [native.decode_frames(native.encode_command(BINARY, *asked))]
+    assert found == [(encoding, *asked)]
+
+
 def test_java_s_key_set() -> None:
     def written(ext: dict[str, str] | None, remark: str | None) -> bytes:
         return native.encode_command(JSON, 1, 1, "JAVA", 513, -7, remark, ext, b"")[8:]

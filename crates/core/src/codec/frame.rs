@@ -86,7 +86,8 @@ pub fn cut(bytes: &[u8], frame_size_max: usize) -> Result<Option<Frame<'_>>, Cod
     }))
 }
 
-/// Appends the start of a frame, everything but its body, which the caller appends next.
+/// Appends the start of a frame, everything but its body, which the caller appends next. A code or a
+/// version that a binary header cannot hold has a header in JSON.
 ///
 /// Fails, leaving `out` as it was, when header or frame are longer than their lengths can say.
 pub fn encode_start<'a>(
@@ -98,6 +99,11 @@ pub fn encode_start<'a>(
 ) -> Result<(), CodecError> {
     let start = out.len();
     out.extend_from_slice(&[0; PREFIX_SIZE]);
+    let encoding = match encoding {
+        // Half of a code is another code, or none, to a peer that does not know how to guess it.
+        Encoding::Binary if !header::binary::holds(header) => Encoding::Json,
+        other => other,
+    };
     let written = match encoding {
         Encoding::Json => {
             header::json::encode(header, ext, out);

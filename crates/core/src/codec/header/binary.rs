@@ -119,7 +119,12 @@ fn length(what: &'static str, found: usize, limit: usize) -> CodecError {
     }
 }
 
-/// Appends a header. Code and version keep their lower 16 bits, as Java writes them.
+/// Tells whether code and version fit: each has 16 bits with a sign, and Java drops the others.
+pub fn holds(header: &Header<'_>) -> bool {
+    i16::try_from(header.code).is_ok() && i16::try_from(header.version).is_ok()
+}
+
+/// Appends a header that it [`holds`]; of another one code and version keep their lower 16 bits.
 pub fn encode<'a>(
     header: &Header<'_>,
     ext: impl Iterator<Item = (&'a str, &'a str)>,

@@ -6,15 +6,16 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
-from delta_jobs import CONF
+from delta_jobs import session
 from roquet.base.errors import RoquetError
 from roquet.spark.jobs import cdc
-from roquet.spark.jobs.lake import configuration
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 COLUMNS = "id bigint, name string, `total sum` float"
 PLACES = "_topic, _brokerName, _queueId, _queueOffset"
@@ -55,16 +56,22 @@ class Steps:
         sys.stdout.write(json.dumps(found) + "\n")
         sys.stdout.flush()
 
+    def refused(self, step: str, **options: str) -> None:
+        """Run on what is no table of Delta."""
+        lines = list[str]()
+        try:
+            cdc.run(self.spark, {**self.given, **options}, lines.append)
+        except RoquetError as error:
+            lines = [str(error)]
+        sys.stdout.write(json.dumps({"step": step, "lines": lines}) + "\n")
+
     def forget(self) -> None:
         shutil.rmtree(self.out / "_checkpoint")
 
 
 def main(out: str, names: str) -> None:
     """Do all steps."""
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in {**CONF, **configuration("delta")}.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = session()
     try:
         it = Steps(spark, Path(out), names)
         it.run("merged", subscribe="First", maxOffsetsPerTrigger="40")
@@ -84,6 +91,14 @@ def main(out: str, names: str) -> None:
         # A key that goes on in another queue, and is deleted in the first, earlier by its time.
         it.forget()
         it.run("another queue", subscribe="Third")
+        back = spark.sql(f"describe history delta.`{out}`").collect()[1].version
+        spark.sql(f"restore table delta.`{out}` to version as of {back}")
+        it.run("set back", subscribe="Third")
+        it.forget()
+        it.run("set back, without the checkpoint", subscribe="Third")
+        it.run("other tables", subscribe="Fourth", table="wanted")
+        shutil.rmtree(Path(out) / "_delta_log")
+        it.refused("without its log", subscribe="Third")
     finally:
         spark.stop()
 

@@ -32,6 +32,14 @@ AT_ONCE = (
 """Lets VACUUM remove files at once; Delta's own limit is a week."""
 
 
+def session() -> SparkSession:
+    """Return a small session that has Delta."""
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in {**CONF, **configuration("delta")}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
 class Steps:
     """One lake and what is done to it."""
 
@@ -71,10 +79,7 @@ def forget(note: Path) -> None:
 
 def main(out: str, names: str) -> None:
     """Do all steps."""
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in {**CONF, **configuration("delta")}.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = session()
     try:
         it = Steps(spark, Path(out), names)
         it.tell("begun")

@@ -59,7 +59,7 @@ def test_delta_has_the_table_of_the_database_over_repetitions_and_new_columns(
     base, rng = Database(), random.Random(21)
     with world(tmp_path) as it:
         with sync.connect(it.names) as mq:
-            for topic in ("First", "Second", "Third"):
+            for topic in ("First", "Second", "Third", "Fourth"):
                 config = TopicConfig(name=topic, read_queues=2, write_queues=2)
                 mq.admin().topics.put(config)
         send(it, "First", base.changes(rng, 80))
@@ -69,6 +69,9 @@ def test_delta_has_the_table_of_the_database_over_repetitions_and_new_columns(
         moved = [envelope("u", None, {"id": 90, "name": "moved", "total sum": 2.5})]
         moved.append(envelope("d", {"id": next(iter(first))}, None))
         send(it, "Third", {1: moved})
+        theirs = [envelope("u", None, {"id": it, "name": "theirs"}) for it in (90, 91)]
+        mine = envelope("u", None, {"id": 91, "name": "mine"}).replace(b'"t"', b'"wanted"')
+        send(it, "Fourth", {0: [theirs[0], mine, theirs[1]]})
         found = steps(tmp_path, it.names)
     names = ("id", "name", "total sum")
     merged = found["merged"]
@@ -101,3 +104,9 @@ def test_delta_has_the_table_of_the_database_over_repetitions_and_new_columns(
     assert other.pop(90) == {"id": 90, "name": "moved", "total sum": 2.5, "city": None}
     assert sorted(other) == sorted(set(first) - {next(iter(first))})
     assert found["another queue"]["current"] == sorted([*other, 90])
+    assert "was set back to an older version" in found["set back"]["lines"][0]
+    assert found["set back, without the checkpoint"]["rows"] == found["another queue"]["rows"]
+    passed = found["other tables"]
+    assert "2 changes of other tables, 1 inserts and updates" in passed["lines"][0]
+    assert passed["current"] == sorted([*other, 90, 91])
+    assert "_checkpoint has been read from already" in found["without its log"]["lines"][0]

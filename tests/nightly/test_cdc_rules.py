@@ -207,3 +207,95 @@ def test_a_key_in_two_queues_in_one_millisecond_is_named(
     said = [it for it in report.lines if "of the same millisecond" in it]
     assert bool(said) == bool(same.n)
     assert report.exit_code == (1 if same.n else 0)
+
+
+def test_an_older_checkpoint_whose_next_micro_batch_has_more_loses_none_of_it(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    world = World(spark, running, tmp_path, "OlderCheckpointWithMore")
+    world.send(0, change("c", 0))
+    world.run()
+    kept, checkpoint = tmp_path / "kept", world.out / "_checkpoint"
+    shutil.copytree(checkpoint, kept)
+    world.send(0, change("c", 1))
+    world.run()
+    shutil.rmtree(checkpoint)
+    shutil.copytree(kept, checkpoint)
+    world.send(0, change("c", 2))
+    # The micro-batch has the name of the one that was merged last, and a message more.
+    world.run()
+    assert world.names() == dict.fromkeys(range(3), "a")
+
+
+def test_a_table_that_is_behind_its_checkpoint_is_refused_and_made_whole_without_it(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    world = World(spark, running, tmp_path, "SetBack")
+    versions, whole = world.out / "_versions", {}
+    for key in range(3):
+        world.send(0, change("c", key))
+        world.run()
+        whole[key] = "a"
+    lost = sorted(versions.glob("*.json"))
+    lost[-1].unlink()
+    with pytest.raises(LakeError, match="was set back to an older version"):
+        world.run()
+    for it in lost[:-1]:
+        it.write_text("")
+        it.with_name(f".{it.name}.crc").unlink(missing_ok=True)
+    with pytest.raises(LakeError, match=r"json is damaged: .* Remove it"):
+        world.run()
+    shutil.rmtree(versions)
+    with pytest.raises(UsageError, match="_checkpoint has been read from already"):
+        world.run()
+    shutil.rmtree(world.out / "_checkpoint")
+    world.run()
+    assert world.names() == whole
+
+
+def test_a_checkpoint_of_another_table_is_refused(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    world = World(spark, running, tmp_path, "AnotherTable")
+    world.send(0, change("c", 1))
+    one, other, elsewhere = tmp_path / "one", tmp_path / "other", str(tmp_path / "elsewhere")
+    world.run(out=str(one), checkpoint=elsewhere)
+    world.run(out=str(other))
+    with pytest.raises(LakeError, match="one of both is of another table"):
+        world.run(out=str(other), checkpoint=elsewhere)
+    # An older copy of the table, with the newest checkpoint.
+    shutil.copytree(one, world.out)
+    world.send(0, change("c", 2))
+    world.run(out=str(one), checkpoint=elsewhere)
+    with pytest.raises(LakeError, match="has them up to 0"):
+        world.run(checkpoint=elsewhere)
+
+
+def test_a_file_of_a_table_that_is_gone_is_named_and_never_fewer_rows(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    world = World(spark, running, tmp_path, "FileGone")
+    world.send(0, *(change("c", key) for key in range(9)))
+    world.run()
+    file = next((world.out / "_rows").rglob("*.parquet"))
+    kept = file.read_bytes()
+    file.unlink()
+    with pytest.raises(LakeError, match=f"{file.name} is gone"):
+        world.names()
+    world.send(0, change("c", 9))
+    with pytest.raises(LakeError, match=f"{file.name} is gone"):
+        world.run()
+    file.write_bytes(kept)
+    world.run()
+    assert world.names() == dict.fromkeys(range(10), "a")
+
+
+@pytest.mark.parametrize("name", ["_delta_log", "_lake.json"])
+def test_a_folder_of_another_table_is_refused(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).mkdir()
+    given = {"nameServers": "127.0.0.1:1", "subscribe": "T", "key": "id", "columns": COLUMNS}
+    with pytest.raises(UsageError, match=f"has a {name} and no _cdc.json"):
+        cdc.run(spark, {**given, "out": str(tmp_path)}, print)
+    assert [it.name for it in tmp_path.iterdir()] == [name]

@@ -159,8 +159,10 @@ def test_what_is_no_change_is_kept_and_named_or_ends_the_job(
     with pytest.raises(PySparkException, match=r"offset 4 is no change.*failOnBadBodies is on"):
         world.run(failOnBadBodies="true")
     assert world.table() == {}
-    report = world.run()
+    report = world.run(metricsPath=str(tmp_path / "metrics"))
     assert report.exit_code == 1
+    told = (tmp_path / "metrics" / "cdc.prom").read_text().splitlines()
+    assert {"roquet_cdc_bad_bodies 8", "roquet_cdc_upserts 1", "roquet_cdc_deletions 0"} < set(told)
     assert report.lines[0] == (
         "12 messages read, of them 8 bad, 1 messages of the database, 2 tombstones, 1 inserts and"
         " updates"

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from roquet.base.errors import UsageError
 from roquet.spark.jobs.bodies.column import Bodies
 from roquet.spark.jobs.changes import begun, envelope
+from roquet.spark.jobs.changes.about import DELTA
 from roquet.spark.jobs.changes.delta import table_at
+from roquet.spark.jobs.changes.reached import Notes, Reached
 from roquet.spark.jobs.lake import configuration as lake_configuration
 from roquet.spark.jobs.options.state import CDC
 from roquet.spark.jobs.sessions.follow import OBSERVED, Following, follow, summary
@@ -22,6 +24,7 @@ from roquet.spark.jobs.shared.connect import need_context
 from roquet.spark.jobs.shared.report import Report
 from roquet.spark.jobs.storage import checkpoints
 from roquet.spark.jobs.storage.files import LakeError
+from roquet.spark.offsets import QueueKey
 from roquet.spark.option_table import Given
 from roquet.spark.schema import ddl
 from roquet.spark.source import register
@@ -43,7 +46,15 @@ _MANY: Final = {
     envelope.TOMBSTONE: "tombstones",
     envelope.UPSERT: "inserts and updates",
 }
+_FIGURES: Final = (
+    (envelope.BAD, "bad_bodies", "Messages of this run that were no changes"),
+    (envelope.DELETE, "deletions", "Deletions of this run"),
+    (envelope.OTHER, "other_tables", "Changes of other tables that were passed over in this run"),
+    (envelope.UPSERT, "upserts", "Inserts and updates of this run"),
+)
+"""Kinds with the names and meanings that Prometheus has of them."""
 _SAME_MS: Final = "have changes in several queues of the same millisecond: which is last is open"
+_MERGED: Final = f"'{envelope.UPSERT}', '{envelope.DELETE}'"
 _QUEUE: Final = "struct(topic, brokerName, queueId) as queue"
 _QUERY: Final = "sql.streaming.queryId"
 
@@ -117,16 +128,16 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
     if wanted.following.dry_run:
         return Report(wanted.plan())
     need_context(spark, "cdc")
-    checkpoints.check(spark, wanted.following.checkpoint, f"{wanted.out}/_cdc.json")
+    log = "_delta_log" if wanted.kind == DELTA else "_versions"
+    checkpoints.check(spark, wanted.following.checkpoint, f"{wanted.out}/{log}")
     register(spark)
     merger = Merger(table_at(spark, wanted.out, wanted.kind), wanted, say)
     merger.create()
     rows = wanted.following.read(spark)
-    if not merger.files.exists(wanted.following.checkpoint):
-        begun.check(table(spark, wanted.out), wanted.following.reading, wanted.out)
+    merger.check()
     counted = rows.selectExpr("*").observe(OBSERVED, *_counts())
     writer = counted.writeStream.foreachBatch(merger.write)
-    counts = follow("cdc", spark, writer, wanted.following, say)
+    counts = follow("cdc", spark, writer, wanted.following, say, more=merger.figures)
     told = ", ".join(f"{count:,} {_MANY[kind]}" for kind, count in sorted(merger.kinds.items()))
     bad = merger.kinds.get(envelope.BAD, 0)
     lines = list(summary(counts, f"of them {told}" if told else "no change"))
@@ -155,6 +166,7 @@ class Merger:
         self.kinds: dict[str, int] = {}
         self.unclear = 0
         self.files = target.files
+        self._notes: Notes | None = None
 
     def create(self) -> None:
         """Make the table. Raises UsageError."""
@@ -162,6 +174,24 @@ class Merger:
         rows = self._parsed(spark.createDataFrame([], ddl()))
         row: Any = rows.schema["row"].dataType
         self._target.create(row, self._wanted.keys, self._wanted.buckets, self._say)
+
+    def check(self) -> None:
+        """See that table, checkpoint and topics belong together. Raises LakeError."""
+        notes, wanted = Notes(self.files, self._target.root), self._wanted.following
+        has = begun.held(self._target.places())
+        notes.check(wanted.checkpoint, has.ends, self._target.root)
+        if checkpoints.done(self.files, wanted.checkpoint) is None:
+            # A table that was set back has not all that was read.
+            whole = all(has.ends.get(it, 0) >= end for it, end in notes.all.changed.items())
+            read = notes.all.read if whole else {}
+            begun.check(has, read, wanted.reading, self._target.root, self._say)
+        self._notes = notes
+
+    def figures(self) -> dict[str, tuple[float, str]]:
+        """Return what Prometheus gets of this run besides what was read."""
+        counts = {name: (float(self.kinds.get(kind, 0)), f"{doc}.") for kind, name, doc in _FIGURES}
+        unclear = (float(self.unclear), "Keys of which the last of several queues is open.")
+        return {**counts, "unclear_keys": unclear}
 
     def write(self, frame: DataFrame, number: int) -> None:
         """Merge one micro-batch. Raises LakeError."""
@@ -181,6 +211,7 @@ class Merger:
             self._one_table({str(name) for it in changed for name in it.sources})
             touched = self._target.merge(part, changes)
             self._name_unclear(changes)
+            self._note(part, changes)
         finally:
             changes.unpersist()
         for kind, count in kinds.items():
@@ -206,7 +237,15 @@ class Merger:
         if self._wanted.tables:
             return
         path = f"{self._target.root}/_source.json"
-        known = set(json.loads(self.files.read(path))) if self.files.exists(path) else set[str]()
+        try:
+            known = (
+                set(json.loads(self.files.read(path))) if self.files.exists(path) else set[str]()
+            )
+        except (ValueError, TypeError) as error:
+            raise LakeError(
+                f"{path} is damaged: {error}. It has the table's name, as in"
+                ' ["shop.orders"]: write it, or give the option table'
+            ) from error
         if len(known | new) > 1:
             raise LakeError(
                 f"there are changes of the tables {', '.join(sorted(known | new))}, and a folder"
@@ -216,13 +255,29 @@ class Merger:
         if new - known:
             self.files.replace(path, json.dumps(sorted(new)))
 
+    def _note(self, part: str, changes: DataFrame) -> None:
+        from pyspark.sql.functions import expr  # noqa: PLC0415  (slow to import)
+
+        assert self._notes is not None
+        ends = (
+            expr("max(queueOffset) + 1").alias("read"),
+            expr(f"max(if(kind in ({_MERGED}), queueOffset + 1, null))").alias("changed"),
+        )
+        new = Reached({}, {})
+        for it in changes.groupBy("topic", "brokerName", "queueId").agg(*ends).collect():
+            queue = QueueKey(it.topic, it.brokerName, int(it.queueId))
+            new.read[queue] = int(it.read)
+            if it.changed is not None:
+                new.changed[queue] = int(it.changed)
+        self._notes.add(part, new)
+
     def _name_unclear(self, changes: DataFrame) -> None:
         """Name keys whose last changes are in several queues, stored in the same millisecond."""
         from pyspark.sql.functions import expr  # noqa: PLC0415  (slow to import)
 
         keys = ", ".join(f"row.`{it.replace('`', '``')}`" for it in self._wanted.keys)
         # Not by SQL: with the view that it makes of a frame Spark drops what is kept of the frame.
-        rows = changes.where(f"kind in ('{envelope.UPSERT}', '{envelope.DELETE}')")
+        rows = changes.where(f"kind in ({_MERGED})")
         rows = rows.selectExpr(f"struct({keys}) as k", "storeTimestamp as at", _QUEUE)
         times = rows.groupBy("k", "at").agg(expr("count(distinct queue) as queues"))
         last = times.groupBy("k").agg(expr("max_by(queues, at) as queues")).where("queues > 1")

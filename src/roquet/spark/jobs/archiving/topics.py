@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from roquet.spark.jobs.lake import Lake
+    from roquet.spark.offsets import Bounds
 
 _LAST: Final = "topic string, broker string, queue int, offset bigint"
 _HOLDING: Final = """
@@ -56,6 +57,15 @@ def made_anew(
     Queues of brokers that are away are passed over. `stored` says when last messages were stored,
     of queues that are there, if `known` does not.
     """
+    return compared(known, reading, stored)[0]
+
+
+def compared(
+    known: Reach,
+    reading: Mapping[str, str],
+    stored: Callable[[Mapping[QueueKey, int]], Marks] | None = None,
+) -> tuple[Mapping[QueueKey, str], Mapping[QueueKey, Bounds]]:
+    """Return what `made_anew` does, and what the queues that are there hold now."""
     options = SourceOptions.parse(reading, streaming=True)
     metadata = Metadata(options.wire)
     try:
@@ -65,7 +75,7 @@ def made_anew(
         reach = Reach(here, {queue: at for queue, at in marks.items() if queue in here})
         asked = reading_marks.to_ask(reach, view.bounds)
         times = metadata.stored_at(asked, view, options.group) if asked else {}
-        return reading_marks.made_anew(reach, view.bounds, view.stored, times)
+        return reading_marks.made_anew(reach, view.bounds, view.stored, times), view.bounds
     finally:
         metadata.close()
 

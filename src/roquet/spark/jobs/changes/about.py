@@ -85,6 +85,7 @@ def create(files: Files, root: str, wanted: About, say: Callable[[str], None]) -
     row = schemas.nullable(wanted.row)
     _check_names(row)
     if not files.exists(f"{root}/{FILE}"):
+        _check_unused(files, root)
         made = {"version": VERSION, "format": wanted.kind, "keys": list(wanted.keys)}
         text = json.dumps({**made, "buckets": wanted.buckets, "row": row.jsonValue()})
         files.write_new(f"{root}/{FILE}", text)
@@ -130,6 +131,15 @@ def _load(files: Files, path: str) -> tuple[Any, StructType]:
     if version != VERSION:
         raise UsageError(f"{path} is of version {version}, this release knows {VERSION}")
     return found, row
+
+
+def _check_unused(files: Files, root: str) -> None:
+    """Raise UsageError for a folder that has another table."""
+    for name in ("_delta_log", "_lake.json"):
+        if files.exists(f"{root}/{name}"):
+            raise UsageError(
+                f"{root} has a {name} and no {FILE}: it is another table. Name a folder of its own"
+            )
 
 
 def _whole(old: StructType, new: StructType) -> StructType:

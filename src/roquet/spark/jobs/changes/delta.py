@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 TRIES: Final = 5
 """How often a micro-batch is merged again because another writer came in between."""
+_OVERTAKEN: Final = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
+"""What Delta calls it when another writer's transaction came first."""
 _QUEUE: Final = ("topic", "brokerName", "queueId")
 _ANY_NAME: Final = ("delta.columnMapping.mode", "name")
 """Names of columns as Delta writes them have no spaces; with this they may have any."""
@@ -85,6 +87,8 @@ class DeltaTable(Table):
 
         `changes` has the columns of `envelope.parsed`. `part` is for messages. Raises LakeError.
         """
+        from pyspark.errors import PySparkException  # noqa: PLC0415  (slow to import)
+
         new = newest(bucketed(changes, self.about), self.about.key).persist()
         try:
             for _ in range(TRIES):
@@ -97,6 +101,10 @@ class DeltaTable(Table):
                     if not touched:
                         return 0
                     self._merge(changed, sorted(touched))
+                except PySparkException as error:
+                    if not (error.getCondition() or "").startswith(_OVERTAKEN):
+                        raise
+                    continue
                 finally:
                     changed.unpersist()
                 if self._version() == version + 1:
@@ -104,7 +112,8 @@ class DeltaTable(Table):
         finally:
             new.unpersist()
         raise LakeError(
-            f"{self.root}: others wrote to the table {TRIES} times while {part} was merged"
+            f"{self.root}: others wrote to the table {TRIES} times while {part} was merged;"
+            " run the job again when there are fewer of them: it goes on where it was"
         )
 
     def read(self) -> DataFrame:
@@ -114,6 +123,13 @@ class DeltaTable(Table):
         """
         table = self.spark.read.format(DELTA).load(self.root).where("_current")
         return table.select(*map(quoted, self.about.row.names), *PLACED)
+
+    def places(self) -> DataFrame:
+        """Return where the changes come from that the table has: `PLACE` of each."""
+        table = self.spark.read.format(DELTA).load(self.root)
+        return table.selectExpr(
+            *(f"{place} as {name}" for place, name in zip(PLACED, PLACE, strict=True))
+        )
 
     # --- inside ------------------------------------------------------------------------------
 

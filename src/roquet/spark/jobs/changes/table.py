@@ -16,6 +16,7 @@ at which its version is there. `KEPT` versions stay for readers that have begun.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -27,9 +28,9 @@ from roquet.spark.jobs.storage.files import LakeError
 from roquet.spark.jobs.storage.schemas import converted, named, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, DataFrameReader
     from pyspark.sql.types import StructType
 
 KEPT: Final = 3
@@ -54,6 +55,8 @@ class Version(NamedTuple):
     number: int
     part: str
     buckets: Mapping[int, str]
+    files: Mapping[int, Sequence[str]]
+    """The names of a bucket's files; earlier releases have not noted them."""
 
 
 class ChangeTable(Table):
@@ -69,25 +72,23 @@ class ChangeTable(Table):
     def merge(self, part: str, changes: DataFrame) -> int:
         """Merge the changes of a micro-batch and return how many buckets it touched.
 
-        `changes` has the columns of `envelope.parsed`. One that was merged last is left as it is.
-        Raises LakeError.
+        `changes` has the columns of `envelope.parsed`. Raises LakeError.
         """
         last = self.last()
-        part = named(part, len(self.about.rows))
-        if last.part == part:
-            return 0
-        part = self._unused(part, last)
+        # One of the same name may have more now: an older copy of the checkpoint does that.
+        part = self._unused(named(part, len(self.about.rows)), last)
         new = newest(bucketed(changes, self.about), self.about.key)
         touched = sorted(int(it.bucket) for it in new.select("bucket").distinct().collect())
         folder = f"{self.root}/_rows/{part}"
         self.files.delete(folder)
         if touched:
-            held = self._of({it: last.buckets[it] for it in touched if it in last.buckets})
+            held = self._of(last, [it for it in touched if it in last.buckets])
             both = new if held is None else held.unionByName(new)
             both = newest(both, self.about.key)
             both.repartition("bucket").write.partitionBy("bucket").parquet(folder)
         buckets = {**last.buckets, **dict.fromkeys(touched, part)}
-        text = json.dumps({"part": part, "buckets": {str(it): of for it, of in buckets.items()}})
+        files = {**last.files, **{it: self._parquet(folder, it) for it in touched}}
+        text = json.dumps({"part": part, "buckets": buckets, "files": files})
         self.files.write_new(f"{self.root}/_versions/{last.number + 1:010}.json", text)
         self._clean()
         return len(touched)
@@ -97,23 +98,33 @@ class ChangeTable(Table):
 
         Raises UsageError when there is no table.
         """
-        held = self._of(self.last().buckets)
-        if held is None:
-            held = self.spark.createDataFrame([], _held(self.about.row))
-        return sql(self.spark, _SHOWN.replace("{keys}", self.about.key), rows=held)
+        rows = self._rows()
+        return sql(self.spark, _SHOWN.replace("{keys}", self.about.key), rows=rows)
+
+    def places(self) -> DataFrame:
+        """Return where the changes come from that the table has: `PLACE` of each."""
+        return self._rows().select(*PLACE)
 
     def last(self) -> Version:
         """Return the version that counts. Raises LakeError when it is damaged."""
         names = self._names()
         if not names:
-            return Version(0, "", {})
-        path = f"{self.root}/_versions/{names[-1]}"
+            return Version(0, "", {}, {})
+        return self._version(names[-1])
+
+    def _version(self, name: str) -> Version:
+        path = f"{self.root}/_versions/{name}"
         try:
             found = json.loads(self.files.read(path))
             buckets = {int(it): str(part) for it, part in found["buckets"].items()}
-            return Version(int(names[-1].removesuffix(".json")), str(found["part"]), buckets)
+            files = {int(it): list(map(str, of)) for it, of in found.get("files", {}).items()}
+            number = int(name.removesuffix(".json"))
+            return Version(number, str(found["part"]), buckets, files)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise LakeError(f"{path} is damaged: {error}") from error
+            raise LakeError(
+                f"{path} is damaged: {error}. Remove it, and the checkpoint as well: the version"
+                " before it counts then, and all that the topic still has is merged anew"
+            ) from error
 
     def _unused(self, part: str, last: Version) -> str:
         """Return the name of a folder that no version has, as a rule that of the micro-batch.
@@ -132,23 +143,55 @@ class ChangeTable(Table):
             self.files.delete(f"{self.root}/_versions/{name}")
         used: set[str] = set()
         for name in names[-KEPT:]:
-            found = json.loads(self.files.read(f"{self.root}/_versions/{name}"))
-            used |= {found["part"], *found["buckets"].values()}
+            with contextlib.suppress(LakeError):
+                # Of one that is damaged nobody can read anything.
+                it = self._version(name)
+                used |= {it.part, *it.buckets.values()}
         for part in self.files.names(f"{self.root}/_rows"):
             if part not in used:
                 self.files.delete(f"{self.root}/_rows/{part}")
 
-    def _of(self, buckets: Mapping[int, str]) -> DataFrame | None:
-        """Return the rows of buckets in the columns of now."""
+    def _parquet(self, folder: str, bucket: int) -> list[str]:
+        names = self.files.names(f"{folder}/bucket={bucket}")
+        return [it for it in names if it.endswith(".parquet")]
+
+    def _rows(self) -> DataFrame:
+        """Return all rows that count, in the columns of now."""
+        last = self.last()
+        found = self._of(last, last.buckets)
+        return self.spark.createDataFrame([], _held(self.about.row)) if found is None else found
+
+    def _of(self, version: Version, buckets: Iterable[int]) -> DataFrame | None:
+        """Return the rows of buckets in the columns of now. Raises LakeError for a file gone."""
         found: DataFrame | None = None
-        for part in sorted(set(buckets.values())):
+        wanted = sorted(buckets)
+        for part in sorted({version.buckets[it] for it in wanted}):
             root = f"{self.root}/_rows/{part}"
-            mine = sorted(f"{root}/bucket={it}" for it, of in buckets.items() if of == part)
+            mine: list[str] = []
+            for it in (it for it in wanted if version.buckets[it] == part):
+                folder = f"{root}/bucket={it}"
+                # By their names: a file that is gone would only be fewer rows of its folder.
+                mine += [f"{folder}/{name}" for name in version.files.get(it, ())] or [folder]
             old = self.about.rows[version_of(part) - 1]
             reader = self.spark.read.schema(_held(old)).option("basePath", root)
-            rows = in_columns(reader.parquet(*mine), self.about.row)
+            rows = in_columns(self._opened(reader, mine), self.about.row)
             found = rows if found is None else found.unionByName(rows)
         return found
+
+    def _opened(self, reader: DataFrameReader, paths: Sequence[str]) -> DataFrame:
+        from pyspark.errors import AnalysisException  # noqa: PLC0415  (slow to import)
+
+        try:
+            return reader.parquet(*paths)
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            gone = [it for it in paths if not self.files.exists(it)]
+            raise LakeError(
+                f"{(gone or list(paths))[0]} is gone, and the newest version of the table has it:"
+                f" put it back, or remove {self.root} with its checkpoint to merge all anew that"
+                " the topic still has"
+            ) from error
 
 
 def bucketed(changes: DataFrame, it: About) -> DataFrame:

@@ -15,13 +15,15 @@ from roquet.spark.jobs.shared import metrics
 from roquet.spark.jobs.shared.patience import patiently
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from roquet.spark.option_table import Given
+
+    Figures = Mapping[str, tuple[float, str]]
 
 POLL_S: Final = 1
 OBSERVED: Final = "roquet"
@@ -119,6 +121,7 @@ class Counts:
     repeated: int = 0
     state: int = 0
     """Keys in the state, at last."""
+    more: Callable[[], Figures] = dict
 
     def add(self, progress: Any) -> None:
         """Add a micro-batch, as Spark tells about it."""
@@ -139,9 +142,14 @@ def follow(
     writer: DataStreamWriter,
     wanted: Following,
     say: Callable[[str], None],
+    *,
+    more: Callable[[], Figures] = dict,
 ) -> Counts:
-    """Run the query until it ends, saying what each micro-batch did; an interrupt ends it too."""
-    counts = Counts()
+    """Run the query until it ends, saying what each micro-batch did; an interrupt ends it too.
+
+    `more` are figures of the job's own for Prometheus.
+    """
+    counts = Counts(more=more)
     writer = writer.option("checkpointLocation", wanted.checkpoint)
     patiently(lambda: _watch(name, _start(spark, writer, wanted), wanted, counts, say), say)
     return counts
@@ -222,5 +230,6 @@ def _tell(name: str, wanted: Following, counts: Counts) -> None:
             "messages_without_key": (counts.keyless, "Messages without a key."),
             "messages_repeated": (counts.repeated, "Repetitions that were dropped."),
             "state_rows": (counts.state, "Rows of state."),
+            **counts.more(),
         },
     )

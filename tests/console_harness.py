@@ -13,7 +13,8 @@ from urllib.parse import urlencode
 from roquet.base.clock import SystemClock
 from roquet.client import connect
 from roquet.console.app import build
-from roquet.console.config import ConsoleConfig, Limits, Role
+from roquet.console.config import ConsoleConfig, Limits
+from roquet.console.roles import Role
 from roquet.testing.cluster import Cluster, cluster
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from roquet.base.clock import SystemClock
 from roquet.client import connect
 from roquet.console import table
 from roquet.console.app import build
-from roquet.console.config import ConsoleConfig, Role
+from roquet.console.config import ConsoleConfig
+from roquet.console.roles import Role
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import TopicConfig
 from roquet.testing.cluster import cluster

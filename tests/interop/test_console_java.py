@@ -15,7 +15,8 @@ from roquet.base.clock import SystemClock
 from roquet.client import connect
 from roquet.console import table
 from roquet.console.app import build
-from roquet.console.config import ConsoleConfig, Role
+from roquet.console.config import ConsoleConfig
+from roquet.console.roles import Role
 from roquet.testing.java import BrokerPlan, free_port, java_broker, java_name_server
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 
 from console_harness import World, a_console
 from roquet.base.clock import SystemClock
-from roquet.console.config import Role
+from roquet.console.roles import Role
 from roquet.testing.java import cache_folder
 
 REQUIREMENTS = Path(__file__).parents[2] / "requirements" / "api-fuzz.txt"

@@ -23,7 +23,7 @@ import tomllib
 from typing import TYPE_CHECKING, Any, cast
 
 from roquet.base.errors import UsageError
-from roquet.console.config import Role, role_of
+from roquet.console.roles import Role, role_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -25,14 +25,17 @@ from roquet.console.alerts.rules import AlertRules, Alerts
 from roquet.console.alerts.watch import Watch
 from roquet.console.alerts.webhook import Webhook
 from roquet.console.audit import AuditLog
-from roquet.console.config import SCRIPT_SAFE, ConsoleConfig, Limits, Role
+from roquet.console.config import SCRIPT_SAFE, ConsoleConfig, Limits
 from roquet.console.context import Parts
+from roquet.console.login.settings import BACK
+from roquet.console.roles import Role
 from roquet.console.sampler import EVERY_S, Sampler
 from roquet.console.server import HttpService
 from roquet.console.sessions import Sessions
 from roquet.console.web.answers import Works
 from roquet.console.web.entrance import Entrance
 from roquet.console.web.front import Front
+from roquet.console.web.oidc import START, ProviderEntrance
 from roquet.console.web.openapi import document
 from roquet.console.web.render import Pages
 from roquet.console.web.shield import Shield
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
 
     from roquet.base.clock import Clock
     from roquet.client import MQ
+    from roquet.console.login.provider import Provider
 
 log = logging.getLogger(__name__)
 
@@ -191,8 +195,8 @@ def build(
         rows.append(Part(f"watching {number}", _Watching(), needs=(client,), timers=timers))
     if config.alerts_state is not None:
         rows.append(_kept_part(config.alerts_state, rooms))
-    entrance = Entrance(rooms[0].parts, rooms[0].front, Pages(config), known)
-    web = _routes(rooms, entrance, [Tails(it.parts, it.front, closing) for it in rooms])
+    entrance, ways = _entrance(rooms[0], config, known)
+    web = _routes(rooms, entrance, ways, closing)
     server = HttpService(Shield(web, config, limits), config, limits, closing, clock)
     # The audit log is closed after the last answer.
     rows.append(Part("audit", _Audit(audit)))
@@ -241,14 +245,46 @@ def _clusters(
     ]
 
 
-def _routes(rooms: Sequence[_Room], entrance: Entrance, tails: Sequence[Tails]) -> ASGIApp:
+def _provider(config: ConsoleConfig, clock: Clock) -> Provider | None:
+    if config.login.oidc is None:
+        return None
+    try:
+        from roquet.console.login.provider import Provider  # noqa: PLC0415  (slow, seldom wanted)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "roquet":
+            raise
+        text = "--login: oidc needs more packages: pip install 'roquet-VERSION.whl[console]'"
+        raise UsageError(text) from error
+    return Provider(config.login.oidc, clock)
+
+
+def _entrance(
+    room: _Room, config: ConsoleConfig, known: accounts.Accounts
+) -> tuple[Entrance, list[BaseRoute]]:
+    """Return what signs people in, and where they leave for a provider and come back."""
+    parts, pages = room.parts, Pages(config)
+    provider = _provider(config, parts.clock)
+    entrance = Entrance(parts, room.front, pages, known, provider)
+    if provider is None or config.login.oidc is None:
+        return entrance, []
+    theirs = ProviderEntrance(parts, pages, entrance, config.login.oidc, provider)
+    return entrance, [
+        Route(START, theirs.start, methods=["GET"]),
+        Route(BACK, theirs.back, methods=["GET"]),
+    ]
+
+
+def _routes(
+    rooms: Sequence[_Room],
+    entrance: Entrance,
+    ways: Sequence[BaseRoute],
+    closing: asyncio.Event,
+) -> ASGIApp:
     async def alive(request: Request) -> Response:
         del request
         return PlainTextResponse("alive\n")
 
-    first, *more = (
-        _pages(it.parts, it.front, those) for it, those in zip(rooms, tails, strict=True)
-    )
+    first, *more = (_pages(it.parts, it.front, Tails(it.parts, it.front, closing)) for it in rooms)
     static = str(importlib.resources.files("roquet.console").joinpath("static"))
     shared = [
         Route("/livez", alive, methods=["GET"]),
@@ -256,6 +292,7 @@ def _routes(rooms: Sequence[_Room], entrance: Entrance, tails: Sequence[Tails]) 
         Route("/login", entrance.enter, methods=["POST"]),
         Route("/logout", entrance.leave, methods=["POST"]),
         Route("/api/login", entrance.api_enter, methods=["POST"]),
+        *ways,
         Mount("/static", StaticFiles(directory=static)),
     ]
     mounts = [

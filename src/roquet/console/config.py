@@ -3,41 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import ipaddress
 import re
+import urllib.parse
 from typing import TYPE_CHECKING
 
 from roquet.base.errors import UsageError
+from roquet.console.login.settings import Login
 from roquet.protocol.hosts import split_address
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 PROXIES_MAX = 32
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 SCRIPT_SAFE = re.compile(r"(/[A-Za-z0-9._~-]+)*")
-
-
-class Role(enum.IntEnum):
-    """What somebody may do; each role may do all that those before it may."""
-
-    VIEWER = 1
-    OPERATOR = 2
-    ADMINISTRATOR = 3
-
-    @property
-    def word(self) -> str:
-        """The name for people."""
-        return self.name.lower()
-
-
-def role_of(text: str) -> Role:
-    """Return the role of a name. Raises UsageError."""
-    try:
-        return Role[text.upper()]
-    except KeyError:
-        there = ", ".join(it.word for it in Role)
-        raise UsageError(f"{text[:40]!r} is no role: {there}") from None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +43,8 @@ class ConsoleConfig:
     tls_key: Path | None = None
     proxy: str | None = None
     """Address of a reverse proxy whose X-Forwarded-For and -Proto are believed."""
+    login: Login = dataclasses.field(default_factory=Login)
+    """Who else says who somebody is."""
     hosts: tuple[str, ...] = ()
     """Host names by which browsers may reach the console, besides addresses of loopback."""
     cluster: str = ""
@@ -85,6 +67,7 @@ class ConsoleConfig:
                 split_address(address)
             except ValueError as error:
                 raise UsageError(f"--cluster-proxy: {error}") from error
+        self._check_login()
         if (self.tls_cert is None) != (self.tls_key is None):
             raise UsageError("give --tls-cert and --tls-key, or neither")
         if self.is_loopback or self.tls_cert is not None or self.proxy is not None:
@@ -93,6 +76,27 @@ class ConsoleConfig:
             f"--bind {self.bind}: passwords would cross the network in the clear; give --tls-cert"
             " and --tls-key, or --proxy with the address of a reverse proxy that speaks TLS"
         )
+
+    def _check_login(self) -> None:
+        oidc = self.login.oidc
+        if oidc is None:
+            return
+        parts = urllib.parse.urlsplit(oidc.url)
+        if parts.path != self.base:
+            raise UsageError(
+                f"--login: oidc: url {oidc.url} and --root-path {self.base or '/'} differ: people"
+                " would come back to nothing"
+            )
+        host = (parts.hostname or "").lower()
+        if (self.hosts or self.is_loopback) and host not in (
+            *LOOPBACK,
+            *map(str.lower, self.hosts),
+        ):
+            raise UsageError(
+                f"--login: oidc: people come back to {host}: allow it by --host {host}"
+            )
+        if parts.scheme == "http" and self.tls_cert is not None:
+            raise UsageError(f"--login: oidc: url {oidc.url} is http, and the console speaks TLS")
 
     @property
     def base(self) -> str:

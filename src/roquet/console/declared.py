@@ -14,8 +14,8 @@ from roquet.base.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from roquet.console.config import Role
     from roquet.console.context import Context
+    from roquet.console.roles import Role
 
 Data: TypeAlias = "dict[str, Any]"
 """What a view shows: values that JSON has."""

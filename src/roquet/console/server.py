@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from roquet.base.errors import UsageError
+from roquet.console.web.peer import Peers
 from roquet.service.background import Tasks
 from roquet.service.process.listening import cannot_listen
 
@@ -60,6 +62,14 @@ class _Protocol(H11Protocol):
             self.transport.close()
 
 
+def _outside(app: ASGIApp, config: ConsoleConfig, clock: Clock) -> ASGIApp:
+    """Return the application behind what believes proxies, each judged by who really connects."""
+    if config.proxy is not None:
+        app = cast("ASGIApp", ProxyHeadersMiddleware(cast("Any", app), config.proxy))
+    header = config.login.header
+    return app if header is None else Peers(app, header, clock)
+
+
 class HttpService:
     """Listens from `start` to `stop`. A service."""
 
@@ -79,7 +89,7 @@ class HttpService:
         self._tasks = Tasks()
         self._server = _Server(
             uvicorn.Config(
-                app,
+                _outside(app, config, clock),
                 http=_Protocol,
                 ws="none",
                 lifespan="off",
@@ -87,8 +97,7 @@ class HttpService:
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                proxy_headers=config.proxy is not None,
-                forwarded_allow_ips=config.proxy or "",
+                proxy_headers=False,
                 limit_concurrency=limits.connections,
                 h11_max_incomplete_event_size=limits.head,
                 timeout_keep_alive=_KEEP_ALIVE_S,

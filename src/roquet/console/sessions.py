@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from roquet.protocol.hosts import read_ip
 
 if TYPE_CHECKING:
-    from roquet.console.config import Limits, Role
+    from roquet.console.config import Limits
+    from roquet.console.roles import Role
 
 _ONE_MINUTE_S = 60.0
 
@@ -31,6 +32,8 @@ class Session:
     began_s: float
     seen_s: float
     csrf: str
+    via: str = ""
+    """What signed in: `oidc`, `header`; empty for a token or a password."""
     said: str = ""
     """What the last action said, for the next page."""
     streams: int = 0
@@ -51,6 +54,7 @@ class Sessions:
         """Know nobody."""
         self._limits = limits
         self._sessions: dict[bytes, Session] = {}
+        self._own = secrets.token_bytes(32)
         self._links: dict[bytes, _Link] = {}
         self._tries: collections.deque[float] = collections.deque(maxlen=limits.failures_all)
         self._tries_from: collections.OrderedDict[str, collections.deque[float]] = (
@@ -88,19 +92,35 @@ class Sessions:
 
     # --- sessions ----------------------------------------------------------------------------
 
-    def begin(self, name: str, role: Role, now_s: float) -> str:
+    def begin(self, name: str, role: Role, now_s: float, *, via: str = "") -> str:
         """Return the key of a new session; the one that was idle for longest ends for it."""
-        for digest, session in tuple(self._sessions.items()):
+        key = secrets.token_urlsafe(32)
+        self._begin(_digest(key), name, role, now_s, via)
+        return key
+
+    def asserted(self, name: str, role: Role, now_s: float) -> tuple[Session, bool]:
+        """Return the session of whom a proxy names in each request, and whether it is a new one.
+
+        No key leads there, and another role of the same name begins anew.
+        """
+        digest = hmac.digest(self._own, name.encode(errors="replace"), hashlib.sha256)
+        session = self._sessions.get(digest)
+        if session is not None and session.role == role and not self._is_over(session, now_s):
+            session.seen_s = now_s
+            return session, False
+        return self._begin(digest, name, role, now_s, "header"), True
+
+    def _begin(self, digest: bytes, name: str, role: Role, now_s: float, via: str) -> Session:
+        for known, session in tuple(self._sessions.items()):
             if self._is_over(session, now_s):
-                del self._sessions[digest]
+                del self._sessions[known]
         while len(self._sessions) >= self._limits.sessions:
             oldest = min(self._sessions, key=lambda it: self._sessions[it].seen_s)
             del self._sessions[oldest]
-        key = secrets.token_urlsafe(32)
-        self._sessions[_digest(key)] = Session(
-            name=name, role=role, began_s=now_s, seen_s=now_s, csrf=secrets.token_urlsafe(24)
-        )
-        return key
+        csrf = secrets.token_urlsafe(24)
+        made = Session(name=name, role=role, began_s=now_s, seen_s=now_s, csrf=csrf, via=via)
+        self._sessions[digest] = made
+        return made
 
     def find(self, key: str, now_s: float, *, is_asked_by_page: bool = False) -> Session | None:
         """Return whose key it is; a page that refreshes itself does not keep a session alive."""
@@ -115,9 +135,11 @@ class Sessions:
             session.seen_s = now_s
         return session
 
-    def end(self, key: str) -> None:
+    def end(self, session: Session) -> None:
         """Sign out."""
-        self._sessions.pop(_digest(key), None)
+        for digest, it in tuple(self._sessions.items()):
+            if it is session:
+                del self._sessions[digest]
 
     def end_all(self, name: str) -> int:
         """End all sessions of a name; return how many."""
@@ -193,11 +215,6 @@ def _source(address: str) -> str:
     if found.version == 4:
         return str(found)
     return str(ipaddress.ip_network((found, 64), strict=False).network_address)
-
-
-def is_same(given: str, expected: str) -> bool:
-    """Compare secrets in a time that does not depend on where they differ."""
-    return hmac.compare_digest(given.encode(errors="replace"), expected.encode())
 
 
 def _digest(secret: str) -> bytes:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from roquet.console.config import Role
 from roquet.console.declared import Action, Field, View
+from roquet.console.roles import Role
 from roquet.console.views import (
     access,
     alerts,

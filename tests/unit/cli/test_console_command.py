@@ -8,6 +8,7 @@ import shlex
 import socket
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any, cast
@@ -15,14 +16,15 @@ from typing import Any, cast
 import pytest
 
 from cli_harness import Running, dev_server, roquet
+from oidc_provider import SECRET, provider
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "console.md"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 def _address(line: str) -> tuple[str, str]:
-    address, _, token = line.split()[1].partition("/login#")
-    return address, token
+    address, _, token = line.split()[1].partition("/login")
+    return address, token.removeprefix("#")
 
 
 def _signed_in(address: str, token: str) -> str:
@@ -185,6 +187,7 @@ def test_where_the_packages_are_missing_both_commands_say_what_to_install(tmp_pa
         (("--tls-cert", "/no/such", "--tls-key", "/no/such"), "--tls-cert, --tls-key"),
         (("--users", "/no/such"), "--users /no/such"),
         (("--audit-log", "/no/such/file"), "--audit-log"),
+        (("--login", "/no/such"), "--login /no/such"),
     ],
 )
 def test_a_wrong_flag_is_one_line(tmp_path: Path, flags: tuple[str, ...], said: str) -> None:
@@ -198,7 +201,7 @@ def test_a_wrong_flag_is_one_line(tmp_path: Path, flags: tuple[str, ...], said: 
 def test_blocks_of_the_guide_work(tmp_path: Path) -> None:
     """The page's commands as a reader types them, with the addresses of this run (console.md)."""
     blocks = [text for _, text in BLOCK.findall(GUIDE.read_text())]
-    start, toml, rules, several, proxied, calls = blocks
+    start, toml, _, _, rules, several, proxied, calls = blocks
     install, run = start.splitlines()
     assert install.startswith("pip install 'roquet-VERSION.whl[console]'")
     hashed = roquet(tmp_path, "console", "--hash-password", given="correct horse\n").stdout.strip()
@@ -232,6 +235,40 @@ def test_blocks_of_the_guide_work(tmp_path: Path) -> None:
         assert found["rows"] == []
         person = enter.replace('{"token": "..."}', '{"name": "ana", "password": "correct horse"}')
         assert json.loads(_shell(person))["role"] == "operator"
+        assert running.stop() == 0
+
+
+def test_sign_in_by_others_works_as_the_guide_says(tmp_path: Path) -> None:
+    """Both files of the page, with the addresses of this run (console.md)."""
+    oidc, header = [text for kind, text in BLOCK.findall(GUIDE.read_text()) if kind == "toml"][1:3]
+    login = tmp_path / "login.toml"
+    with provider() as it, dev_server(tmp_path, "--no-console") as (namesrv, _):
+        for given, of_run in (
+            ("https://login.example/realms/ops", it.issuer),
+            ("https://mq.example", "http://127.0.0.1:1"),
+            ('"..."', f'"{SECRET}"'),
+            ("10.0.0.2", "127.0.0.1"),
+        ):
+            oidc, header = oidc.replace(given, of_run), header.replace(given, of_run)
+        login.write_text(oidc + header)
+        login.chmod(0o600)
+        flags = ("-n", namesrv, "--port", "0", "--login", str(login))
+        running = Running(tmp_path, "console", *flags)
+        address, token = _address(running.line())
+        assert (running.line(), token) == (f"Console of {namesrv}; sign in there.", "")
+        people = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        # Nobody listens where the page says: the address to come back to is taken by hand.
+        with pytest.raises(urllib.error.URLError):
+            people.open(address + "/login/oidc", timeout=20)
+        back = it.sent_back[-1].replace("http://127.0.0.1:1", address)
+        with people.open(back, timeout=20) as answer:
+            assert b"Signed in" in answer.read()
+        with people.open(address + "/", timeout=20) as answer:
+            assert b"oidc:ana <small>operator" in answer.read()
+        said = {"X-Forwarded-User": "bo", "X-Forwarded-Groups": "staff"}
+        request = urllib.request.Request(address + "/", headers=said)
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            assert b"proxy:bo <small>viewer" in answer.read()
         assert running.stop() == 0
 
 

@@ -19,7 +19,8 @@ from roquet.client import connect
 from roquet.console.alerts.rules import Alert, AlertRules, Alerts, Seen, load
 from roquet.console.alerts.webhook import SIGNATURE, Webhook, post
 from roquet.console.app import build
-from roquet.console.config import ConsoleConfig, Role
+from roquet.console.config import ConsoleConfig
+from roquet.console.roles import Role
 from roquet.testing.clock import FakeClock
 from roquet.testing.cluster import cluster
 from roquet.testing.process import BrokerProcess

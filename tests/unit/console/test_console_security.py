@@ -15,7 +15,8 @@ from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
 from roquet.console import table
 from roquet.console.accounts import hash_password
-from roquet.console.config import ConsoleConfig, Limits, Role
+from roquet.console.config import ConsoleConfig, Limits
+from roquet.console.roles import Role
 from roquet.console.sessions import Sessions
 from roquet.testing.cluster import cluster
 

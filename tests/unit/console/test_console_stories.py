@@ -14,7 +14,8 @@ from console_harness import World, a_console, console_over
 from roquet.base.clock import SystemClock
 from roquet.client import connect
 from roquet.console import table
-from roquet.console.config import Limits, Role
+from roquet.console.config import Limits
+from roquet.console.roles import Role
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.testing.cluster import cluster

@@ -48,7 +48,9 @@ def console(options: argparse.Namespace) -> int:
     """Run a console to its end; or print what the file of accounts has for a password."""
     app = console_module()
     from roquet.console.alerts.rules import load  # noqa: PLC0415
-    from roquet.console.config import ConsoleConfig, role_of  # noqa: PLC0415
+    from roquet.console.config import ConsoleConfig  # noqa: PLC0415
+    from roquet.console.login import settings as ways  # noqa: PLC0415
+    from roquet.console.roles import role_of  # noqa: PLC0415
 
     if options.hash_password:
         return _hash_password()
@@ -61,6 +63,7 @@ def console(options: argparse.Namespace) -> int:
         read_only=options.read_only,
         hide_bodies=options.hide_bodies,
         users=options.users,
+        login=ways.Login() if options.login is None else ways.load(options.login),
         audit_log=options.audit_log,
         alerts_state=options.alerts_state,
         tls_cert=options.tls_cert,
@@ -77,7 +80,8 @@ def console(options: argparse.Namespace) -> int:
     async def serve(stop: asyncio.Event) -> int:
         built = app.build(config, mq, SystemClock(), say, role=role, rules=rules, others=others)
         async with built.app:
-            say(f"Console of {options.namesrv}; the address above signs in once.")
+            way = "the address above signs in once" if config.login.tokens else "sign in there"
+            say(f"Console of {options.namesrv}; {way}.")
             await _say_when_away(mq, *others.values())
             runtime.settle()
             async with supervised(os.environ, SystemClock()):

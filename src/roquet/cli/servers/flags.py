@@ -208,6 +208,12 @@ def _console(commands: Any) -> None:
     console.add_argument("--tls-key", type=Path, metavar="FILE", help="its key (PEM)")
     console.add_argument("--users", type=Path, metavar="FILE", help="accounts with passwords")
     console.add_argument(
+        "--login",
+        type=Path,
+        metavar="FILE",
+        help="sign in by OpenID Connect or by a reverse proxy's header (TOML)",
+    )
+    console.add_argument(
         "--role",
         choices=("viewer", "operator", "administrator"),
         default="administrator",

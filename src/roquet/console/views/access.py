@@ -6,9 +6,9 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from roquet.base.errors import NotFound, Refused, RoquetError, UsageError
-from roquet.console.config import role_of
 from roquet.console.context import each
 from roquet.console.declared import Done
+from roquet.console.roles import role_of
 from roquet.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ async def people(context: Context, _: Data) -> Data:
 
 async def invite(context: Context, given: Data) -> Done:
     """Make a token that signs somebody in once, with a role."""
+    if not context.parts.config.login.tokens:
+        raise UsageError("one-time tokens are off at this console (--login)")
     now_s = context.parts.clock.steady_ms() / 1000
     role = role_of(given["role"])
     token = context.parts.sessions.make_link(given["name"], role, now_s)

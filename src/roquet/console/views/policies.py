@@ -8,9 +8,9 @@ from roquet.admin import PolicyEntry, PolicyInfo
 from roquet.admin.users import asked, tell_all
 from roquet.auth import words
 from roquet.base.errors import Refused, RoquetError, UsageError
-from roquet.console.config import Role
 from roquet.console.context import each
 from roquet.console.declared import Action, Field, View
+from roquet.console.roles import Role
 from roquet.console.views.users import KINDS as USER_KINDS
 from roquet.console.views.users import PAGE, STATUSES, USER, done
 

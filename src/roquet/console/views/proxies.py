@@ -11,9 +11,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from roquet.base.errors import RoquetError, Unreachable
-from roquet.console.config import Role
 from roquet.console.context import each
 from roquet.console.declared import View
+from roquet.console.roles import Role
 from roquet.protocol.hosts import split_address
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from roquet.admin import UserInfo
 from roquet.admin.users import asked, tell_all
 from roquet.base.errors import NotFound, UsageError
-from roquet.console.config import Role
 from roquet.console.declared import Action, Done, Field
+from roquet.console.roles import Role
 
 if TYPE_CHECKING:
     from roquet.admin.users import Recipients

@@ -9,6 +9,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from roquet.base.errors import RoquetError, UsageError
 from roquet.console.web.answers import Denied, status_of
 from roquet.console.web.front import COOKIE, address_of, answer, failure, form_of, object_of
+from roquet.console.web.peer import IDENTITY, Asserted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from roquet.console.accounts import Accounts
-    from roquet.console.config import Role
     from roquet.console.context import Parts
+    from roquet.console.login.provider import Provider
+    from roquet.console.roles import Role
+    from roquet.console.sessions import Session
     from roquet.console.web.front import Front
     from roquet.console.web.render import Pages
 
@@ -30,24 +33,40 @@ OWNER = "terminal"
 class Entrance:
     """The handlers of signing in and out."""
 
-    def __init__(self, parts: Parts, front: Front, pages: Pages, accounts: Accounts) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        front: Front,
+        pages: Pages,
+        accounts: Accounts,
+        provider: Provider | None,
+    ) -> None:
         """Let these accounts in, and whoever has a one-time token."""
         self._parts = parts
         self._front = front
         self._pages = pages
         self._accounts = accounts
+        self._provider = provider
+        self._login = parts.config.login
 
     def announce(self, address: str, role: Role) -> None:
-        """Print the address at which a new one-time token signs in."""
+        """Print the address at which people sign in, with a new one-time token."""
+        self._address, self._role = address, role
+        if not self._login.tokens:
+            self._parts.said(f"  console      {address}/login")
+            return
         token = self._parts.sessions.make_link(OWNER, role, None)
         self._parts.said(f"  console      {address}/login#{token}")
-        self._address, self._role = address, role
 
     async def page(self, request: Request) -> Response:
         """Show where to sign in."""
         if self._front.session(request) is not None:
             return self._to("/")
-        return self._page("", 200)
+        asserted = request.scope.get(IDENTITY)
+        if isinstance(asserted, Asserted):
+            text = f"{asserted.name} is in no group that has a role here: ask an administrator"
+            return self.ask(text, 403)
+        return self.ask("", 200)
 
     async def enter(self, request: Request) -> Response:
         """Sign in by a form."""
@@ -57,17 +76,25 @@ class Entrance:
             form = await form_of(request)
             key, _, _ = await self._entered(request, {name: it[-1] for name, it in form.items()})
         except RoquetError as error:
-            return self._page(str(error), status_of(error))
+            return self.ask(str(error), status_of(error))
         gone = self._to("/")
+        self.let_in(gone, request, key)
+        return gone
+
+    def let_in(self, gone: Response, request: Request, key: str) -> None:
+        """Give a browser the cookie of its new session; the one that it had ends."""
+        old = self._front.session(request)
+        if old is not None and old.via != "header":
+            self._parts.sessions.end(old)
+        oidc = self._login.oidc
         gone.set_cookie(
             COOKIE,
             key,
             path=self._parts.config.root_path or "/",
             httponly=True,
             samesite="strict",
-            secure=request.url.scheme == "https",
+            secure=request.url.scheme == "https" or (oidc is not None and oidc.is_secure),
         )
-        return gone
 
     async def api_enter(self, request: Request) -> Response:
         """Sign in by a JSON object: a token, or a name and a password."""
@@ -88,11 +115,12 @@ class Entrance:
                 form = await form_of(request)
                 self._front.demand_ours(session, form.get("csrf", [""])[-1])
         except RoquetError as error:
-            return self._page(str(error), status_of(error))
+            return self.ask(str(error), status_of(error))
         if session is not None:
-            self._parts.sessions.end(request.cookies.get(COOKIE, ""))
-            self._note("sign out", "done", session.name, session.role.word, request)
-        gone = self._to("/login")
+            self._parts.sessions.end(session)
+            self.note("sign out", "done", session.name, session.role.word, request)
+        leave = "" if session is None else self._leave(session)
+        gone = self.ask("", 200, leave) if leave else self._to("/login")
         gone.delete_cookie(COOKIE, path=self._parts.config.root_path or "/")
         return gone
 
@@ -106,11 +134,13 @@ class Entrance:
         address, has_password = address_of(request), not token
         if not sessions.may_try(address, now_s, has_password=has_password):
             raise Denied(429, "too many sign-ins failed: try again in a minute")
-        if token:
+        if token and not self._login.tokens:
+            text = "one-time tokens are off at this console (--login)"
+        elif token:
             found = sessions.use_link(token.strip(), now_s)
             if found is not None:
                 sessions.succeeded(address, has_password=False)
-                self._note("sign in", "done: by a one-time token", found[1], found[2].word, request)
+                self.note("sign in", "done: by a one-time token", found[1], found[2].word, request)
                 if found[1] == OWNER:
                     self.announce(self._address, self._role)
                 return found
@@ -119,17 +149,35 @@ class Entrance:
             role = await self._accounts.check(name, password)
             if role is not None:
                 sessions.succeeded(address, has_password=True)
-                self._note("sign in", "done: by a password", name, role.word, request)
+                self.note("sign in", "done: by a password", name, role.word, request)
                 return sessions.begin(name, role, now_s), name, role
             text = "the name or the password is wrong"
-        self._note("sign in", f"refused: {text}", name or "?", "-", request)
+        self.note("sign in", f"refused: {text}", name or "?", "-", request)
         raise Denied(401, text)
 
-    def _note(self, what: str, outcome: str, who: str, role: str, request: Request) -> None:
+    def _leave(self, session: Session) -> str:
+        """Return where whoever let somebody in signs them out."""
+        if session.via == "oidc" and self._provider is not None:
+            return self._provider.sign_out_address()
+        header = self._login.header
+        return header.logout if session.via == "header" and header is not None else ""
+
+    def note(self, what: str, outcome: str, who: str, role: str, request: Request) -> None:
+        """Write to the audit log."""
         self._parts.audit.write(what, outcome, who=who, role=role, address=address_of(request))
 
-    def _page(self, wrong: str, status: int) -> Response:
-        data = {"title": "Sign in", "wrong": wrong, "has_accounts": len(self._accounts) > 0}
+    def ask(self, wrong: str, status: int, leave: str = "") -> Response:
+        """Return the page of signing in; with `leave` it says where one signs out elsewhere."""
+        oidc = self._login.oidc
+        data = {
+            "title": "Sign in",
+            "wrong": wrong,
+            "has_accounts": len(self._accounts) > 0,
+            "has_tokens": self._login.tokens,
+            "has_header": self._login.header is not None,
+            "provider": "" if oidc is None else oidc.label,
+            "leave": leave,
+        }
         return HTMLResponse(self._pages.render("people/login.html", data), status)
 
     def _to(self, path: str) -> RedirectResponse:

@@ -12,8 +12,9 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from roquet.base.errors import RoquetError, UsageError
 from roquet.console import declared
 from roquet.console.context import context_of
-from roquet.console.sessions import is_same
+from roquet.console.login.flow import is_same
 from roquet.console.web.answers import Denied, status_of
+from roquet.console.web.peer import IDENTITY, Asserted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -124,7 +125,10 @@ class Front:
     # --- who ---------------------------------------------------------------------------------
 
     def session(self, request: Request) -> Session | None:
-        """Return whose request it is: by the header of programs, or by the cookie of browsers."""
+        """Return whose request it is: a trusted proxy says it, a header of programs or a cookie."""
+        asserted = request.scope.get(IDENTITY)
+        if isinstance(asserted, Asserted):
+            return self._asserted(asserted, request)
         key = request.cookies.get(COOKIE, "")
         if self._is_by_header(request):
             key = request.headers["authorization"].partition(" ")[2].strip()
@@ -132,8 +136,27 @@ class Front:
         now_s = self._parts.clock.steady_ms() / 1000
         return self._parts.sessions.find(key, now_s, is_asked_by_page=is_asked_by_page)
 
+    def _asserted(self, asserted: Asserted, request: Request) -> Session | None:
+        if asserted.role is None:
+            return None
+        now_s = self._parts.clock.steady_ms() / 1000
+        name, role = f"proxy:{asserted.name}", asserted.role
+        session, is_new = self._parts.sessions.asserted(name, role, now_s)
+        if is_new:
+            self._parts.audit.write(
+                "sign in",
+                "done: by the header of a proxy",
+                who=name,
+                role=role.word,
+                address=address_of(request),
+            )
+        return session
+
     @staticmethod
     def _is_by_header(request: Request) -> bool:
+        # A proxy may add an Authorization of its own to what a browser was made to send.
+        if IDENTITY in request.scope:
+            return False
         return request.headers.get("authorization", "").lower().startswith("bearer ")
 
     def demand_session(self, request: Request) -> Session:

@@ -1,0 +1,1 @@
+"""Sign-in by others: an OpenID provider, a reverse proxy, accounts of the cluster."""

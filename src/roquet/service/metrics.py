@@ -337,7 +337,7 @@ class Distribution:
 
     def observe(self, key: tuple[str, ...], number: float, count: int = 1) -> None:
         """Count a number, or `count` of them; beyond so many keys nothing new is counted."""
-        row = self._row(key)
+        row = self._rows.get(key) or self._row(key)
         if row is None:
             return
         row[bisect.bisect_left(self._bounds, number)] += count

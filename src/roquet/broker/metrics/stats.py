@@ -183,6 +183,27 @@ _OF_TOPICS = frozenset({"TOPIC_PUT", "TOPIC_PUT_LATENCY", "DLQ_PUT"})
 """Kinds whose key ends with a topic; that of all others with a group, or names everything."""
 
 
+class _Puts(NamedTuple):
+    """What the messages stored in a topic count for, looked up once for all of them."""
+
+    is_system: bool
+    topic: Meter
+    broker: Meter
+    dead: Meter | None
+    """None: they are no dead letters."""
+
+
+class _Gets(NamedTuple):
+    """The same for reads of a queue by a group that find messages."""
+
+    is_system: bool
+    found: Meter
+    group: Meter
+    broker: Meter
+    behind: Meter
+    latency: Meter
+
+
 class BrokerStats:
     """Meters by kind and key, told of traffic by the services (`metrics/traffic.py`)."""
 
@@ -192,14 +213,23 @@ class BrokerStats:
         self._clock = clock
         self._meters: dict[tuple[str, str], Meter] = {}
         self._full = False
+        self._unmeasured = Meter(clock.now_ms())
+        """Counts for what has no meter of its own; nobody reads it."""
+        self._puts: dict[str, _Puts] = {}
+        self._gets: dict[tuple[str, str, int], _Gets] = {}
+        """By group, topic and queue."""
         self.daily_totals = daily_totals or DailyTotals(clock)
         self.put_bytes = 0
         self.put_count = 0
         self.put_failures = 0
         self.started_ms = clock.now_ms()
-        self.adds_up_light = False
-        """Whether all light queues and groups are measured as one, by their prefix."""
+        self._adds_up_light = False
         self._sizes: Distribution | None = None
+
+    def add_up_light(self, *, yes: bool) -> None:
+        """Say whether all light queues and groups are measured as one, by their prefix."""
+        self._adds_up_light = yes
+        self._gets.clear()
 
     # --- traffic -------------------------------------------------------------------------------
 
@@ -215,18 +245,17 @@ class BrokerStats:
         """Note messages that producers sent and that are stored; `size` is bytes of records."""
         del queue_id
         now_ms = self._clock.now_ms()
-        is_system = names.is_system_topic(topic)
-        if not is_system:
+        puts = self._puts.get(topic) or self._puts_of(topic, now_ms)
+        if not puts.is_system:
             self.daily_totals.put(messages, now_ms)
         self.put_bytes += size
         self.put_count += messages
-        self._add("TOPIC_PUT", topic, size, now_ms, messages)
+        puts.topic.add(size, now_ms, messages)
         if self._sizes is not None and messages:
             self._sizes.observe((topic,), size / messages, messages)
-        kind = "SYSTEM_PUT" if is_system else "BROKER_PUT"
-        self._add(kind, _WHOLE_BROKER, size, now_ms, messages)
-        if names.is_dlq(topic):
-            self._add("DLQ_PUT", topic, size, now_ms, messages)
+        puts.broker.add(size, now_ms, messages)
+        if puts.dead is not None:
+            puts.dead.add(size, now_ms, messages)
 
     def moved(self, topic: str, size: int, messages: int = 1) -> None:
         """Note messages that the broker itself stored in a topic, for a producer or for itself.
@@ -275,15 +304,15 @@ class BrokerStats:
     ) -> None:
         """Note reads for a group that found messages and left `behind` unread, all together."""
         now_ms = self._clock.now_ms()
-        if not names.is_system_topic(topic):
+        where = group, topic, queue_id
+        gets = self._gets.get(where) or self._gets_of(where, now_ms)
+        if not gets.is_system:
             self.daily_totals.get(messages, now_ms)
-        key = self._reader(topic, group)
-        self._add("FOUND", _WHOLE_BROKER, 0, now_ms, reads)
-        self._add("GROUP_GET", key, size, now_ms, messages)
-        kind = "SYSTEM_GET" if names.is_system_topic(topic) else "BROKER_GET"
-        self._add(kind, _WHOLE_BROKER, size, now_ms, messages)
-        self._add("GROUP_GET_FALL", f"{queue_id}@{key}", behind, now_ms, reads)
-        self._add("GROUP_GET_LATENCY", f"{queue_id}@{key}", took_ms, now_ms, reads)
+        gets.found.add(0, now_ms, reads)
+        gets.group.add(size, now_ms, messages)
+        gets.broker.add(size, now_ms, messages)
+        gets.behind.add(behind, now_ms, reads)
+        gets.latency.add(took_ms, now_ms, reads)
 
     def missed_many(self, reads: int) -> None:
         """Note reads that found nothing."""
@@ -385,6 +414,8 @@ class BrokerStats:
         for name in [name for name in self._meters if match(name[0], name[1].split("@"))]:
             del self._meters[name]
         self._full = len(self._meters) >= METERS_MAX
+        self._puts.clear()
+        self._gets.clear()
 
     def _totals(self, kind: str, *, events: bool) -> dict[str, float]:
         return {
@@ -399,21 +430,51 @@ class BrokerStats:
 
     def _reader(self, topic: str, group: str) -> str:
         """Return the key under which a group's reads of a topic are measured."""
-        if self.adds_up_light:
+        if self._adds_up_light:
             topic = names.LMQ_PREFIX if names.is_lmq(topic) else topic
             group = names.LMQ_PREFIX if names.is_lmq(group) else group
         return f"{topic}@{group}"
 
     def _add(self, kind: str, key: str, number: int, now_ms: int, events: int = 1) -> None:
+        self._meter(kind, key, now_ms).add(number, now_ms, events)
+
+    def _meter(self, kind: str, key: str, now_ms: int) -> Meter:
         meter = self._meters.get((kind, key))
         if meter is None:
             if len(self._meters) >= METERS_MAX:
                 if not self._full:
                     log.warning("%d meters: no more names are measured", METERS_MAX)
                     self._full = True
-                return
+                return self._unmeasured
             meter = self._meters[kind, key] = Meter(now_ms)
-        meter.add(number, now_ms, events)
+        return meter
+
+    def _puts_of(self, topic: str, now_ms: int) -> _Puts:
+        is_system = names.is_system_topic(topic)
+        of_topic = self._meter("TOPIC_PUT", topic, now_ms)
+        broker = self._meter("SYSTEM_PUT" if is_system else "BROKER_PUT", _WHOLE_BROKER, now_ms)
+        dead = self._meter("DLQ_PUT", topic, now_ms) if names.is_dlq(topic) else None
+        puts = _Puts(is_system, of_topic, broker, dead)
+        if self._unmeasured not in puts:
+            self._puts[topic] = puts
+        return puts
+
+    def _gets_of(self, where: tuple[str, str, int], now_ms: int) -> _Gets:
+        group, topic, queue_id = where
+        key = self._reader(topic, group)
+        is_system = names.is_system_topic(topic)
+        gets = _Gets(
+            is_system,
+            found=self._meter("FOUND", _WHOLE_BROKER, now_ms),
+            group=self._meter("GROUP_GET", key, now_ms),
+            broker=self._meter("SYSTEM_GET" if is_system else "BROKER_GET", _WHOLE_BROKER, now_ms),
+            behind=self._meter("GROUP_GET_FALL", f"{queue_id}@{key}", now_ms),
+            latency=self._meter("GROUP_GET_LATENCY", f"{queue_id}@{key}", now_ms),
+        )
+        # Light queues that are measured as one have few meters and many names.
+        if self._unmeasured not in gets and len(self._gets) < METERS_MAX:
+            self._gets[where] = gets
+        return gets
 
 
 def _word(value: bool) -> str:

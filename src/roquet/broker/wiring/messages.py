@@ -130,7 +130,7 @@ def make_light_queues(base: Base) -> LightQueues | None:
 
     def follow(new: BrokerConfig, _: frozenset[str]) -> None:
         lights.follow(new.store)
-        base.stats.adds_up_light = not new.light_topics.stats
+        base.stats.add_up_light(yes=not new.light_topics.stats)
 
     follow(base.config, frozenset())
     base.settings.listen(follow)

@@ -192,7 +192,6 @@ def test_what_comes_back_must_be_of_this_browser_and_counts_once(tmp_path: Path)
             ):
                 answer = await Browser(port, cookie=cookie).get("/login/oidc/back", **query)
                 assert (answer.status, "begin again" in answer.text) == (400, True), query
-                world.console.sessions.succeeded("127.0.0.1", has_password=False)
             path = f"/login/oidc/back?{urlencode(back)}"
             for more in ("&code=other", "&iss=a&iss=b"):
                 assert (await who.ask("GET", path + more)).status == 400
@@ -272,6 +271,26 @@ def test_without_tokens_only_the_provider_lets_in(tmp_path: Path) -> None:
             assert (await came(stranger)).status == 200
 
         play(tmp_path, Login(tokens=False, oidc=oidc(it)), story)
+
+
+def test_strangers_fill_no_audit_log_and_use_up_nobodys_tries(tmp_path: Path) -> None:
+    with provider() as it:
+
+        async def story(world: World) -> None:
+            who = world.stranger()
+            for _ in range(20):
+                # As a page elsewhere may send a browser here.
+                assert (await who.get("/login/oidc/back", state="x", code="y")).status == 400
+            assert (await world.administrator.get("/api/audit")).json["rows"] == []
+            statuses: list[int] = []
+            for _ in range(15):
+                _, query = await sent(who)
+                denied = {"error": "access_denied", "state": query["state"]}
+                statuses.append((await who.get("/login/oidc/back", **denied)).status)
+            assert statuses == [403] * 10 + [429] * 5
+            assert len((await world.administrator.get("/api/audit")).json["rows"]) == 10
+
+        play(tmp_path, Login(oidc=oidc(it)), story)
 
 
 def test_a_sign_in_that_began_is_forgotten_after_ten_minutes() -> None:

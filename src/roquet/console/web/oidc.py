@@ -71,20 +71,30 @@ class ProviderEntrance:
     async def back(self, request: Request) -> Response:
         """Let in who comes back."""
         try:
-            answer = await self._entered(request)
+            flow = self._came(request)
+            answer = await self._judged(request, flow)
         except RoquetError as error:
-            self._entrance.note("sign in", f"refused: {error}", "oidc:?", "-", request)
             answer = self._entrance.ask(str(error), status_of(error))
         answer.delete_cookie(COOKIE, path=self._path)
         return answer
 
-    async def _entered(self, request: Request) -> Response:
+    async def _judged(self, request: Request, flow: Flow) -> Response:
+        """Let in whom the provider names; a refusal is in the audit log. Raises RoquetError.
+
+        Strangers could fill the log otherwise, so that a minute has room for a few of an address.
+        """
+        if not self._parts.sessions.may_try(address_of(request), self._now_s(), has_password=False):
+            raise Denied(429, "too many sign-ins failed: try again in a minute")
+        try:
+            return await self._entered(request, flow)
+        except RoquetError as error:
+            self._entrance.note("sign in", f"refused: {error}", "oidc:?", "-", request)
+            raise
+
+    async def _entered(self, request: Request, flow: Flow) -> Response:
         sessions, now_s = self._parts.sessions, self._now_s()
         address = address_of(request)
-        if not sessions.may_try(address, now_s, has_password=False):
-            raise Denied(429, "too many sign-ins failed: try again in a minute")
-        flow, code = self._came(request, now_s)
-        found = await self._provider.identity(code, flow)
+        found = await self._provider.identity(self._code(request), flow)
         name, role = f"oidc:{found.name}", self._config.roles.of(found.groups)
         if role is None:
             text = f"{found.name} is in no group that has a role here (claim {self._config.groups})"
@@ -98,15 +108,23 @@ class ProviderEntrance:
         self._entrance.let_in(answer, request, key)
         return answer
 
-    def _came(self, request: Request, now_s: float) -> tuple[Flow, str]:
-        """Return the sign-in that somebody comes back from, and its code. Raises Denied."""
+    def _came(self, request: Request) -> Flow:
+        """Return the sign-in that somebody comes back from. Raises Denied.
+
+        Nothing is counted or logged before that: pages elsewhere can send a browser here.
+        """
         query = request.query_params
         if any(len(query.getlist(it)) > 1 for it in query):
             raise Denied(400, "something is there twice in the address")
         state, cookie = query.get("state", ""), request.cookies.get(COOKIE, "")
-        flow = self._flows.resume(cookie, state, now_s)
+        flow = self._flows.resume(cookie, state, self._now_s())
         if flow is None:
             raise Denied(400, _AGAIN)
+        return flow
+
+    def _code(self, request: Request) -> str:
+        """Return the code that the provider gave. Raises Denied."""
+        query = request.query_params
         if query.get("iss", self._config.issuer) != self._config.issuer:
             raise Denied(400, "another provider answers than was asked (iss)")
         if "error" in query:
@@ -115,7 +133,7 @@ class ProviderEntrance:
         code = query.get("code", "")
         if not code:
             raise Denied(400, "the OpenID provider gave no code")
-        return flow, code
+        return code
 
     @property
     def _path(self) -> str:

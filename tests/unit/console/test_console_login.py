@@ -411,6 +411,7 @@ FULL = OIDC + '[oidc.roles]\nviewer = ["staff"]\n'
         (HEADER.replace("127.0.0.1", "proxy"), "from: "),
         (HEADER.replace('user = "X-Forwarded-User"\n', ""), "user is missing"),
         (HEADER.replace("X-Forwarded-User", "Cookie"), "is no header for that"),
+        (HEADER.replace("X-Forwarded-User", "X-Forwarded-For"), "is no header for that"),
         (HEADER.replace('groups = "X-Forwarded-Groups"\n', ""), "give groups"),
         (HEADER.replace("Groups", "User"), "two headers"),
     ],

@@ -53,7 +53,10 @@ _OIDC = {
 _HEADER = {"from", "user", "groups", "logout", "roles"}
 _ROLES = {*(it.word for it in Role), "others"}
 _FIELD = re.compile(r"[A-Za-z0-9-]{1,64}")
-_NEVER = ("authorization", "cookie", "content-length", "content-type", "host", "x-csrf-token")
+_NEVER = (
+    *("authorization", "connection", "content-length", "content-type", "cookie", "host"),
+    *("hx-request", "transfer-encoding", "x-csrf-token", "x-forwarded-for", "x-forwarded-proto"),
+)
 """Headers that browsers or the console itself use."""
 
 

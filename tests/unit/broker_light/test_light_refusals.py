@@ -264,6 +264,11 @@ def test_acknowledgements_are_refused_with_codes_of_rocketmq(tmp_path: Path) -> 
         assert (await it.call(ack_command(one))).code == 0
         # Below the committed offset everything is settled.
         assert (await it.call(ack_command(one, offset="-5"))).code == 0
+        # Nothing is there, and what is sent next is not passed over.
+        early = await it.call(ack_command(found.handles[1], offset="2"))
+        assert (early.code, early.remark) == (13, "ack offset illegal.")
+        await send(it, "a", b"2")
+        assert (await pop(it)).bodies == [b"2"]
 
     told(tmp_path, tell)
 

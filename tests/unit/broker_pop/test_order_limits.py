@@ -126,7 +126,7 @@ async def test_batches_are_written_when_they_change_and_forgotten_after_their_ti
     now_ms = it.clock.now_ms()
     assert await is_written()
     assert not await is_written()
-    it.it.settle(KEY, 1, pop_time_ms=now_ms, committed=1)
+    it.it.settle(KEY, 1, pop_time_ms=now_ms, committed=1, end=9)
     assert await is_written()
     it.it.show_at(KEY, 2, now_ms, now_ms)
     assert await is_written()
@@ -145,20 +145,20 @@ def test_acknowledgement_moves_the_group_and_wakes_who_waits(tmp_path: Path) -> 
     it.offset = 5
     it.popped(5, 6)
     popped_ms = it.clock.now_ms()
-    it.acks.ack(KEY, 6, popped_ms)
+    it.acks.ack(KEY, 6, popped_ms, 9)
     assert (it.offset, it.woken) == (5, [])
-    it.acks.ack(KEY, 5, popped_ms - 1)
+    it.acks.ack(KEY, 5, popped_ms - 1, 9)
     assert (it.offset, it.woken) == (5, []), "of an earlier pop"
     it.reset = 3
-    it.acks.ack(KEY, 5, popped_ms)
+    it.acks.ack(KEY, 5, popped_ms, 9)
     assert (it.offset, it.woken) == (5, [KEY]), "a reset counts"
     it.reset = None
-    it.acks.ack(KEY, 5, popped_ms)
+    it.acks.ack(KEY, 5, popped_ms, 9)
     assert it.offset == 7
-    it.acks.ack(KEY, 6, popped_ms)
+    it.acks.ack(KEY, 6, popped_ms, 9)
     assert it.offset == 7, "what is settled already is passed over"
     for act in (
-        lambda: it.acks.ack(KEY, 7, popped_ms),
+        lambda: it.acks.ack(KEY, 7, popped_ms, 9),
         lambda: it.acks.change_invisible(KEY, 6, popped_ms, 5),
         lambda: it.acks.change_invisible(OTHER, 7, popped_ms, 5),
     ):

@@ -113,7 +113,7 @@ def test_rules_of_batches_are_those_of_java(tmp_path: Path) -> None:
         return set(_STORY[step]["counts"].split(";"))
 
     def settle(offset: int, later_ms: int = 0, key: tuple[str, str, int] = KEY) -> int:
-        settled = orders.settle(key, offset, pop_time_ms=at + later_ms, committed=10)
+        settled = orders.settle(key, offset, pop_time_ms=at + later_ms, committed=10, end=100)
         return settled.value if isinstance(settled, Unsettled) else settled
 
     assert set(take("a1", 0, 10, 11, 15).split(";")) == java("first")
@@ -144,7 +144,7 @@ def test_batch_in_flight_is_shown_at_once_and_forgotten_when_all_is_acknowledged
     assert not orders.is_blocked(KEY, "a2")
     orders.popped(KEY, (10, 11), pop_time_ms=at + 2, invisible_ms=60_000, attempt_id="a2")
     for offset, is_done in ((10, False), (11, True)):
-        orders.settle(KEY, offset, pop_time_ms=at + 2, committed=10)
+        orders.settle(KEY, offset, pop_time_ms=at + 2, committed=10, end=100)
         assert orders.forget_done(KEY) is is_done
     assert orders.forget_done(KEY) is False
 
@@ -153,8 +153,12 @@ def test_message_of_an_unknown_batch_moves_the_group_only_when_it_is_the_next(
     tmp_path: Path,
 ) -> None:
     orders = PopOrders(JsonFile(tmp_path / "orders.json"), FakeClock())
-    assert orders.settle(KEY, 12, pop_time_ms=1, committed=10) is Unsettled.NOT_IN_BATCH
-    assert orders.settle(KEY, 10, pop_time_ms=1, committed=10) == 11
+    assert orders.settle(KEY, 12, pop_time_ms=1, committed=10, end=100) is Unsettled.NOT_IN_BATCH
+    assert orders.settle(KEY, 10, pop_time_ms=1, committed=10, end=11) == 11
+    # Nothing is there yet, and what is sent next is not to be passed over.
+    for offset in (10, 11):
+        ahead = orders.settle(KEY, offset, pop_time_ms=1, committed=offset, end=10)
+        assert ahead is Unsettled.NOT_IN_BATCH
 
 
 def test_batches_are_kept_over_a_restart_and_forgotten_after_a_day(tmp_path: Path) -> None:
@@ -433,7 +437,11 @@ class _Told:
         if offset < self.committed:
             return
         settled = self.orders.settle(
-            KEY, offset, pop_time_ms=self.batch[0], committed=self.committed
+            KEY,
+            offset,
+            pop_time_ms=self.batch[0],
+            committed=self.committed,
+            end=2**40,
         )
         if not isinstance(settled, Unsettled):
             assert settled >= self.committed

@@ -283,7 +283,10 @@ class LightAcks:
         if request.offset < committed:
             return
         settled = self._orders.settle(
-            key, request.offset, pop_time_ms=handle.pop_time_ms, committed=committed
+            *(key, request.offset),
+            pop_time_ms=handle.pop_time_ms,
+            committed=committed,
+            end=self._store.max_offset(queue, queue_id),
         )
         if settled is Unsettled.OTHER_POP:
             return

@@ -131,7 +131,7 @@ class PopAcks:
         handle = self._checks.handle(request.handle)
         if handle.is_ordered:
             key = topic, request.group, queue_id
-            self._ordered.ack(key, request.offset, handle.pop_time_ms)
+            self._ordered.ack(key, request.offset, handle.pop_time_ms, highest)
             return None
         self._check_popped(request.group, handle, request.offset)
         return self._merged((topic, request.group, queue_id), handle, request.offset)
@@ -312,7 +312,8 @@ class PopAcks:
             return None
         if batch.revive_queue == ORDER_REVIVE_QUEUE:
             for offset in offsets:
-                self._ordered.ack((topic, batch.group, queue_id), offset, batch.pop_time_ms)
+                key = topic, batch.group, queue_id
+                self._ordered.ack(key, offset, batch.pop_time_ms, highest)
             return None
         ack = PopAck(
             topic=topic,

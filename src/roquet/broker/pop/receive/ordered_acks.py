@@ -93,8 +93,10 @@ class OrderedAcks:
         self._clock = clock
         self._wake = wake
 
-    def ack(self, key: Key, offset: int, pop_time_ms: int) -> None:
+    def ack(self, key: Key, offset: int, pop_time_ms: int, end: int) -> None:
         """Acknowledge a message; one of an earlier pop is passed over. Raises Refusal.
+
+        `end` is the offset behind the last message of the queue.
 
         One of a former topic or group settles nothing: other messages are at its place.
         """
@@ -104,7 +106,9 @@ class OrderedAcks:
             return
         settled: int | Unsettled = Unsettled.OTHER_POP
         if not self._deletions.covers(topic, group, pop_time_ms):
-            settled = self._orders.settle(key, offset, pop_time_ms=pop_time_ms, committed=committed)
+            settled = self._orders.settle(
+                key, offset, pop_time_ms=pop_time_ms, committed=committed, end=end
+            )
         elif key not in self._orders:
             settled = Unsettled.NOT_IN_BATCH
         if settled is Unsettled.OTHER_POP:

@@ -176,16 +176,20 @@ class PopOrders:
         counts[None] = min(deliveries.values(), default=0) if is_complete else 0
         return counts
 
-    def settle(self, key: Key, offset: int, *, pop_time_ms: int, committed: int) -> int | Unsettled:
+    def settle(
+        self, key: Key, offset: int, *, pop_time_ms: int, committed: int, end: int
+    ) -> int | Unsettled:
         """Note an acknowledgement; return the offset at which the group goes on.
 
         When the batch is not known any more, only the first message moves the group: Java moves it
-        past messages that nobody acknowledged. What lies before the committed offset is settled,
+        past messages that nobody acknowledged, and past one that is only sent later. So none at the
+        `end` of the queue or behind it does. What lies before the committed offset is settled,
         whatever the batch says: after a crash it may be older than the offset.
         """
         batch = self._batches.get(key)
         if batch is None:
-            return offset + 1 if offset == committed else Unsettled.NOT_IN_BATCH
+            is_next = offset == committed and offset < end
+            return offset + 1 if is_next else Unsettled.NOT_IN_BATCH
         if batch.pop_time_ms != pop_time_ms:
             return Unsettled.OTHER_POP
         if offset not in batch.offsets:

@@ -24,7 +24,7 @@ def test_other_queue_is_no_light_topic(queue: str) -> None:
     assert light_topics.split(queue) is None
 
 
-@pytest.mark.parametrize("name", ["", "a$b", "a,%LMQ%b", "a/b", "..\n"])
+@pytest.mark.parametrize("name", ["", " ", "a$b", "a,%LMQ%b", "a/b", "..\n"])
 def test_name_that_no_light_topic_can_have_names_no_queue(name: str) -> None:
     properties = {props.LITE_TOPIC: name}
     with pytest.raises(ValueError, match="no name of a light topic"):

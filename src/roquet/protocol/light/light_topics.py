@@ -43,8 +43,11 @@ def belongs_to(queue: str, parent: str) -> bool:
 
 
 def is_name(name: str) -> bool:
-    """Tell whether a light topic can be called so; the size of its queue's name is not judged."""
-    return bool(name) and name.isprintable() and _NEVER_IN_A_NAME.isdisjoint(name)
+    """Tell whether a light topic can be called so; the size of its queue's name is not judged.
+
+    A blank name is none: requests that settle messages say with it that they mean the parent.
+    """
+    return bool(name.strip()) and name.isprintable() and _NEVER_IN_A_NAME.isdisjoint(name)
 
 
 def name_queue(topic: str, properties: MutableMapping[str, str]) -> None:

@@ -1374,7 +1374,7 @@ class Ingest:
         delays: tuple[str, int] | None,
         halves: str | None,
         barrier: Sequence[int],
-        pop: tuple[str, str, int, int, int, bool, bool, bool, bool] | None = None,
+        pop: tuple[str, str, int, int, int, bool, bool, bool, bool, int] | None = None,
     ) -> None:
         """Set what holds for every message and answer.
 
@@ -1389,7 +1389,8 @@ class Ingest:
         connection comes out until `idle`. `pop` has acknowledgements of popped messages stored: (broker name,
         revive topic, its queues, longest delay and step of the timer wheel in ms,
         whether checkpoints are in memory: then `feed` returns acknowledgements, for `merged`, whether pops
-        are read, whether acknowledgements and checkpoints wait for no flush and no slave).
+        are read, whether acknowledgements and checkpoints wait for no flush and no slave, when a topic or
+        a group was deleted last in Unix ms).
         """
     def set_accounts(self, trusted: Sequence[_White], accounts: Sequence[_Account]) -> None:
         """Answer only what these peers send, and what these accounts have signed and may do.

@@ -275,6 +275,7 @@ def test_state_says_what_holds_for_popped_messages_and_what_must_not_be_overtake
         pops=True,
         acks_async=False,
         checkpoints_async=False,
+        deleted_ms=-1,
     )
     desk.pops.is_stale = True
     assert desk.written() == [], "a timer looks at it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,6 +13,7 @@ from roquet.broker.pop.receive.in_flight import PopInFlight
 from roquet.broker.state import BrokerState
 from roquet.broker.timers.rules import TimerConfig, TimerConversion
 from roquet.model.topic import TopicConfig
+from roquet.store.tables.deletions import Deletions
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ class World:
             TimerConfig(), cast("Any", self.slots), FakeClock(), cast("Any", None)
         )
         self.buffer = SimpleNamespace(is_used=False)
+        self.clock = FakeClock()
+        self.deletions = Deletions(None, self.clock)
         self.acks_async = False
         self.checkpoints_async = False
         self.durability = SimpleNamespace(sync_flush=False)
@@ -43,6 +47,7 @@ class World:
             wheel=self.wheel,
             in_flight=self.in_flight,
             buffer=cast("Any", self.buffer),
+            deletions=self.deletions,
             acks_async=lambda: self.acks_async,
             checkpoints_async=lambda: self.checkpoints_async,
             durability=cast("Any", self.durability),
@@ -52,13 +57,33 @@ class World:
 
 def test_the_core_is_told_what_handles_and_the_wheel_allow() -> None:
     world = World()
-    told = ("broker-a", REVIVE, 8, 259_200_000, 1000, False, True, False, False)
+    told = ("broker-a", REVIVE, 8, 259_200_000, 1000, False, True, False, False, -1)
     assert world.rows.write(allowed=True) == told
     assert not world.rows.is_stale
     world.topics[REVIVE] = TopicConfig(name=REVIVE, read_queues=8, write_queues=9)
     found = world.rows.write(allowed=True)
     assert found is not None
     assert found.revive_queues == 9
+
+
+def test_the_core_is_told_when_something_was_deleted_last() -> None:
+    world = World()
+    told: list[int] = []
+
+    def tell() -> None:
+        assert world.rows.is_stale, "it is told in the step of the deletion"
+        found = world.rows.write(allowed=True)
+        assert found is not None
+        told.append(found.deleted_ms)
+
+    world.rows.write(allowed=True)
+    world.deletions.listen(tell)
+    undo = world.deletions.topic("t")
+    asyncio.run(world.clock.advance(1))
+    world.deletions.group("g")
+    undo()
+    assert told == [world.clock.now_ms() - 1000, world.clock.now_ms()]
+    assert world.deletions.latest_ms() == told[-1]
 
 
 def test_the_core_is_told_that_checkpoints_may_be_in_memory() -> None:

@@ -121,6 +121,32 @@ def test_batch_of_a_former_topic_in_the_file_is_forgotten_at_the_start(tmp_path:
     asyncio.run(tell())
 
 
+@pytest.mark.parametrize("topic", [True, False])
+def test_message_of_a_former_life_gets_no_other_invisible_time(
+    tmp_path: Path, *, topic: bool
+) -> None:
+    async def tell() -> None:
+        async with cluster(tmp_path) as it:
+            await _sent(it, "old")
+            old = await pop(it)
+            assert len(old.bodies) == 4
+            # The fast path takes this one.
+            changed = await it.call(invisible_command(old.handles[0]))
+            assert changed.code == ResponseCode.SUCCESS
+            await _made_again(it, topic=topic)
+            if topic:
+                await _sent(it, "new")
+            mine = await pop(it)
+            assert len(mine.bodies) == 4
+            for handle in old.handles[1:]:
+                stale = await it.call(invisible_command(handle, invisibleTime="100"))
+                assert stale.code == ResponseCode.NO_MESSAGE, stale.remark
+            changed = await it.call(invisible_command(mine.handles[0]))
+            assert changed.code == ResponseCode.SUCCESS
+
+    asyncio.run(tell())
+
+
 @pytest.mark.parametrize("kind", ["topic", "group"])
 def test_checkpoint_of_a_former_life_copies_nothing(kind: str) -> None:
     async def story() -> None:

@@ -24,8 +24,8 @@ NOW = 1_700_000_000_000
 WHEEL = "rmq_sys_wheel_timer"
 REVIVE = "rmq_sys_REVIVE_LOG_c"
 Pop = tuple[str, str, int, int, int, bool, bool, bool, bool]
-PLAIN = ("broker-a", REVIVE, 8, 100_000, 1000, False, True, False, False)
-MERGES = ("broker-a", REVIVE, 8, 100_000, 1000, True, True, False, False)
+PLAIN = ("broker-a", REVIVE, 8, 100_000, 1000, False, True, False, False, -1)
+MERGES = ("broker-a", REVIVE, 8, 100_000, 1000, True, True, False, False, -1)
 
 
 def ack(
@@ -353,6 +353,16 @@ def test_a_change_with_anything_odd_is_for_the_processors(
     assert stored(tmp_path) == []
 
 
+def test_a_change_of_what_was_popped_before_a_deletion_is_for_the_processors(
+    tmp_path: Path,
+) -> None:
+    for deleted_ms, left in ((NOW - 1, 0), (NOW, 1), (NOW + 1, 1)):
+        folder = tmp_path / str(deleted_ms)
+        folder.mkdir()
+        with settling(folder, (*PLAIN[:-1], deleted_ms)) as (it, _):
+            assert len(feed(it, 1, change(1), NOW)[1]) == left
+
+
 def test_acks_wait_for_the_flush_that_sends_wait_for(tmp_path: Path) -> None:
     with settling(tmp_path, sync=True) as (it, store):
         replies, frames, _ = feed(it, 1, ack(1) + change(2) + batch_ack(3, FIRST) + send(4), NOW)
@@ -391,7 +401,7 @@ def test_acks_that_need_not_wait_do_not(tmp_path: Path) -> None:
         ("checkpoints", (False, True), (1, 2)),
     ):
         (tmp_path / name).mkdir()
-        with settling(tmp_path / name, (*PLAIN[:7], *asynchronous), slave=True) as (it, _):
+        with settling(tmp_path / name, (*PLAIN[:7], *asynchronous, -1), slave=True) as (it, _):
             found = answers(feed(it, 1, ack(1) + change(2), NOW)[0])
             assert sorted(found) == [at for at in (1, 2) if at not in waits]
 

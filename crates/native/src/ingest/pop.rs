@@ -10,8 +10,8 @@ use roquet_core::pop::is_plain;
 
 /// (broker name, revive topic, its queues, longest delay and step of the timer wheel in ms, whether
 /// checkpoints are in memory, whether pops are read here, whether acknowledgements and checkpoints
-/// wait for no flush and no slave).
-type PoppingTuple = (String, String, i32, i64, i64, bool, bool, bool, bool);
+/// wait for no flush and no slave, when something was deleted last).
+type PoppingTuple = (String, String, i32, i64, i64, bool, bool, bool, bool, i64);
 
 /// (correlation number, topic, group, queue, messages, invisible, waiting and born time in ms,
 /// expression, frame).
@@ -70,7 +70,7 @@ pub(crate) fn popping(values: &Bound<'_, PyDict>) -> PyResult<Option<Popping>> {
     };
     let given: PoppingTuple = value.extract()?;
     let (broker, revive_topic, revive_queues, delay_max_ms, precision_ms, ..) = given;
-    let (.., merges, pops, acks, checkpoints) = given;
+    let (.., merges, pops, acks, checkpoints, deleted_ms) = given;
     if precision_ms <= 0 || !(is_plain(&broker) && is_plain(&revive_topic)) {
         return Ok(None);
     }
@@ -80,6 +80,7 @@ pub(crate) fn popping(values: &Bound<'_, PyDict>) -> PyResult<Option<Popping>> {
         revive_queues,
         delay_max_ms,
         precision_ms,
+        deleted_ms,
         merges,
         pops,
         unwaited: Unwaited { acks, checkpoints },

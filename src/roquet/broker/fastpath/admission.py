@@ -144,6 +144,7 @@ class Admission:
         """The ports are about to close."""
         self._threads: JudgingThreads | None = None
         self._open_for_sends = self._takes_sends()
+        metadata.deletions.listen(self.suspend)
         metadata.topics.listen(self._topics_changed)
         metadata.topics.listen_durable(self._topics_changed)
         metadata.groups.listen(self._groups_changed)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from roquet.broker.state import BrokerState, Identity
     from roquet.remoting.connections.popped import MergeHere
     from roquet.store.store import Durability
+    from roquet.store.tables.deletions import Deletions
     from roquet.store.tables.topics import TopicTable
 
 
@@ -57,6 +58,9 @@ class Popping(NamedTuple):
     """Whether acknowledgements wait for no flush and no slave, whatever sends do."""
     checkpoints_async: bool
     """The same for checkpoints."""
+    deleted_ms: int
+    """When a topic or a group was deleted last: what was popped until then is for the processors
+    where it matters whose it was, Unix milliseconds."""
 
 
 class PopRows:
@@ -72,6 +76,7 @@ class PopRows:
         wheel: Wheel,
         in_flight: PopInFlight,
         buffer: PopBuffer,
+        deletions: Deletions,
         acks_async: Callable[[], bool],
         checkpoints_async: Callable[[], bool],
         durability: Durability,
@@ -85,6 +90,7 @@ class PopRows:
         self._wheel = wheel
         self._in_flight = in_flight
         self._buffer = buffer
+        self._deletions = deletions
         self._clock = clock
         self._acks_async = acks_async
         self._checkpoints_async = checkpoints_async
@@ -136,4 +142,5 @@ class PopRows:
             pops=used or checkpoints_async or not waits,
             acks_async=self._acks_async(),
             checkpoints_async=checkpoints_async,
+            deleted_ms=self._deletions.latest_ms(),
         )

@@ -118,6 +118,7 @@ class PopParts:
             wheel=timers.conversion,
             in_flight=self.shared.in_flight,
             buffer=self.shared.buffer,
+            deletions=base.metadata.deletions,
             acks_async=lambda: revive_log.acks_async,
             checkpoints_async=lambda: revive_log.checkpoints_async,
             durability=base.config.store,

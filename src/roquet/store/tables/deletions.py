@@ -67,11 +67,16 @@ class Deletions:
         self._changes = 0
         self._saved = 0
         self._began_ms = clock.now_ms()
+        self._listener: Callable[[], None] | None = None
 
     @property
     def version(self) -> str:
         """Another text whenever another deletion is known, also after another start."""
         return f"{self._began_ms}.{self._changes}"
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Have the only listener called in the step in which a deletion is noted."""
+        self._listener = listener
 
     def load(self) -> None:
         """Take over what is durable; when it is damaged, begin without and say so."""
@@ -155,6 +160,12 @@ class Deletions:
         latest = max(self._topics.get(topic, -1), self._groups.get(group, -1))
         return pop_time_ms <= latest
 
+    def latest_ms(self) -> int:
+        """Return the time of the latest deletion of any name, Unix milliseconds; -1 without one."""
+        self.look()
+        ends = (next(reversed(table.values()), -1) for table in (self._topics, self._groups))
+        return max(ends)
+
     def export(self) -> Times:
         """Return a copy of all that is known."""
         return Times(dict(self._topics), dict(self._groups))
@@ -186,6 +197,8 @@ class Deletions:
         self._changes += 1
         if len(table) > NAMES_MAX:
             self._drop(table, next(iter(table)))
+        if self._listener is not None:
+            self._listener()
 
     def _without(self, table: dict[str, int], name: str, before: int | None) -> dict[str, int]:
         self._changes += 1

@@ -81,6 +81,7 @@ fn table(mode: u8) -> Table {
                 revive_queues: 8,
                 delay_max_ms: 259_200_000,
                 precision_ms: 1000,
+                deleted_ms: i64::MIN,
                 merges: mode & 128 != 0,
                 pops: true,
                 unwaited: Unwaited {

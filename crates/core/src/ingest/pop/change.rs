@@ -58,7 +58,7 @@ impl<'f> Acks<'_, 'f> {
         }
         let bounds = self.bounds(store, topic, found.queue_id)?;
         let handle = Handle::read(found.handle)?;
-        let is_there = found.offset < bounds.highest;
+        let is_there = found.offset < bounds.highest && handle.pop_time_ms > popping.deleted_ms;
         (is_there && self.is_plain(popping, &handle, bounds, found.group, &[found.offset]))
             .then_some(())?;
         let now_ms = self.from.now_ms;

@@ -41,6 +41,9 @@ pub struct Popping {
     pub delay_max_ms: i64,
     /// Its step, in milliseconds.
     pub precision_ms: i64,
+    /// When a topic or a group was deleted last, Unix milliseconds: what was popped until then may be
+    /// of a former one, and gets no other time here.
+    pub deleted_ms: i64,
     /// Whether checkpoints are in the memory of whoever feeds: acknowledgements are read here and
     /// settled there ([`Merge`]).
     pub merges: bool,

@@ -50,6 +50,7 @@ impl Made {
                 revive_queues: 8,
                 delay_max_ms: 1_000_000,
                 precision_ms: 1000,
+                deleted_ms: i64::MIN,
                 merges: false,
                 pops: true,
                 unwaited: Unwaited::default(),

@@ -41,6 +41,7 @@ fn table() -> Table {
         revive_queues: 8,
         delay_max_ms: 1000,
         precision_ms: 100,
+        deleted_ms: i64::MIN,
         merges: false,
         pops: true,
         unwaited: Unwaited::default(),

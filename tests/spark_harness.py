@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 def spark_session(**conf: str) -> SparkSession:
     """Start a small Spark that uses this Python."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # Its tasks have the environment that it began with: keys for a store of logs in S3.
+    os.environ.update(ROQUET_ACCESS_KEY_LAKE="reader", ROQUET_SECRET_KEY_LAKE="of-this-test")
     builder = SparkSession.builder.master("local[2]").appName("roquet-tests")
     settings = {
         "spark.driver.memory": "1g",

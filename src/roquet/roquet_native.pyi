@@ -259,7 +259,9 @@ class LogReader:
     """The records of one part of one commit-log file. Offsets are those of the log.
 
     The file begins at `base` and should end at `file_end`; records and damage that begin in
-    [begin, end) are this reader's. `stored` is a half-open range of store times.
+    [begin, end) are this reader's. `stored` is a half-open range of store times. `read` takes the
+    place of the file at `path`: a function (place, bytes) that returns fewer bytes only where the
+    file ends, and the file's length. What it raises, `next` raises.
     """
 
     def __new__(
@@ -282,6 +284,7 @@ class LogReader:
         rows_max: int = 16_384,
         bytes_max: int = 33_554_432,
         decompress_max: int = 67_108_864,
+        read: tuple[Callable[[int, int], bytes], int] | None = None,
     ) -> LogReader:
         """Open the file. Raises OSError."""
     def next(self) -> tuple[ArrowBatch, list[tuple[int, int, str]]] | None:

@@ -12,7 +12,9 @@ import pytest
 from pyspark.errors import PySparkException
 
 from roquet.client import Message, MessageQueue, connect
+from roquet.spark.jobs import stats
 from roquet.spark.schema import COLUMNS
+from s3_server import BUCKET, S3
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,6 +59,27 @@ def test_a_dead_broker_s_disk_has_what_the_broker_had(
     found = {tuple(row) for row in log.select(*names).collect()}
     assert found == {tuple(row) for row in live(spark, running, topic).select(*names).collect()}
     assert len(found) == 300
+
+
+def test_dead_broker_s_store_in_s3_is_read_by_tasks_and_jobs(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    # Their keys are in the environment that the session began with.
+    with S3() as s3:
+        for file in (VECTORS / "commitlog").iterdir():
+            s3.put(f"dead/store/commitlog/{file.name}", file.read_bytes())
+        storage = {"storageEndpoint": s3.endpoint, "storageCredentials": "lake"}
+        path = f"s3a://{BUCKET}/dead/store"
+        reader = spark.read.format("roquet-log")
+        there = reader.options(**storage).load(path)
+        disk = reader.load(str(VECTORS))
+        assert there.exceptAll(disk).isEmpty()
+        assert there.count() == disk.count() > 0
+        report = stats.run(
+            spark, {"store": path, "out": str(tmp_path / "out"), **storage}, lambda _: None
+        )
+        assert report.exit_code == 0
+        assert (tmp_path / "out/report.html").exists()
 
 
 def test_damage_is_an_error_or_a_row(spark: SparkSession, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from roquet._native import checkpoint_of, is_locked
 from roquet.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,20 @@ NO_TIME: Final = 2**63 - 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Found:
+    """A file with a log's name as a folder lists it: bytes, and time of its last change."""
+
+    path: str
+    size: int
+    time_ns: int = 0
+
+    @property
+    def base(self) -> int:
+        """The log offset that it is named after."""
+        return int(self.path.rpartition("/")[2])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class LogFile:
     """One file. `end` is the log offset behind its last byte, where the next file begins."""
 
@@ -38,6 +52,8 @@ class LogFile:
     end: int
     last: bool
     """The log ends in this file."""
+    seen: Found | None = None
+    """What a file elsewhere was when it was planned; None: it is on a disk."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,11 +105,22 @@ def plan_store(store: Store, parts_min: int) -> list[Part]:
 
 
 def _parts(store: Store, parts_min: int | None, sizes: Mapping[LogFile, int]) -> Iterator[Part]:
-    limit, total = store.limit(), sum(sizes.values())
-    for before, file in itertools.pairwise((None, *store.files)):
+    return parts(store.files, store.limit(), parts_min, sizes)
+
+
+def parts(
+    files: Sequence[LogFile],
+    limit: Limit,
+    parts_min: int | None = None,
+    sizes: Mapping[LogFile, int] | None = None,
+) -> Iterator[Part]:
+    """Yield what tasks read of one log. With `parts_min` files are split by their `sizes`."""
+    sizes = sizes or {it: it.end - it.base for it in files}
+    total = sum(sizes.values())
+    for before, file in itertools.pairwise((None, *files)):
         assert file is not None
         if before is not None and before.end < file.base:
-            yield GapPartition(str(Path(file.path).parent), before.end, file.base)
+            yield GapPartition(file.path.rpartition("/")[0], before.end, file.base)
         if file.base < limit.stop:
             count = 1
             if parts_min is not None and total:
@@ -127,7 +154,7 @@ class Store:
                 f"path = {path[:200]!r}: there is no commit-log file, neither in it nor in its"
                 " folder commitlog"
             )
-        return cls(inner[0].parent, _in_order(named))
+        return cls(inner[0].parent, _on_disk(named))
 
     def limit(self) -> Limit:
         """Return how far to read: all of a stopped store, what is durable of an open one."""
@@ -155,17 +182,23 @@ def _named(folder: Path) -> list[Path]:
     return [it for it in found if re.fullmatch(NAME, it.name) is not None]
 
 
-def _in_order(paths: Iterable[Path]) -> list[LogFile]:
-    by_base = sorted(paths, key=lambda path: int(path.name))
+def _on_disk(paths: Iterable[Path]) -> list[LogFile]:
+    found = in_order([Found(str(path), path.stat().st_size) for path in paths], _is_blank)
+    return [dataclasses.replace(file, seen=None) for file in found]
+
+
+def in_order(named: Iterable[Found], is_blank: Callable[[Found], bool]) -> list[LogFile]:
+    """Return the files of one log. Raises UsageError for files that overlap; OSError."""
+    by_base = sorted(named, key=lambda it: it.base)
     # Files are made before they are needed; the log ends before those.
-    while len(by_base) > 1 and _is_blank(by_base[-1]):
+    while len(by_base) > 1 and is_blank(by_base[-1]):
         by_base.pop()
     found: list[LogFile] = []
-    for path, following in itertools.zip_longest(by_base, by_base[1:]):
-        base, size = int(path.name), path.stat().st_size
-        if following is not None and base + size > int(following.name):
-            raise UsageError(f"{path} and {following} overlap: they are of different logs")
-        found.append(LogFile(str(path), base, base + size, following is None))
+    for it, following in itertools.zip_longest(by_base, by_base[1:]):
+        end = it.base + it.size
+        if following is not None and end > following.base:
+            raise UsageError(f"{it.path} and {following.path} overlap: they are of different logs")
+        found.append(LogFile(it.path, it.base, end, following is None, it))
     return _full_length(found)
 
 
@@ -222,11 +255,11 @@ def data_ranges(handle: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
             yield data, min(at, end)
 
 
-def _is_blank(path: Path) -> bool:
+def _is_blank(found: Found) -> bool:
     """Whether a file holds zeros only; holes are not read."""
-    with path.open("rb", buffering=0) as file:
+    with Path(found.path).open("rb", buffering=0) as file:
         # All are found before one is looked at: what was read is a hole no more.
-        for begin, end in list(data_ranges(file.fileno(), 0, path.stat().st_size)):
+        for begin, end in list(data_ranges(file.fileno(), 0, found.size)):
             for at in range(begin, end, BLOCK):
                 block = os.pread(file.fileno(), min(BLOCK, end - at), at)
                 if not _only_zeros(block):

@@ -1,10 +1,13 @@
 """The data source `roquet-log`: messages out of commit-log files, without any broker.
 
+Files are those of a disk, or of an object store or HDFS.
+
 spark.read.format("roquet-log").load("/backup/broker-a/store")
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +22,9 @@ from roquet.spark import table_schema
 from roquet.spark.log_files import NO_TIME, GapPartition, LogPartition, plan
 from roquet.spark.options import LogOptions
 from roquet.spark.reading.partitions import NothingPartition
+from roquet.spark.remote import files as remote
+from roquet.spark.remote.files import RemoteFile
+from roquet.spark.remote.systems import URI
 from roquet.spark.schema import DAMAGE, DAMAGE_COLUMNS, TYPES
 
 if TYPE_CHECKING:
@@ -69,7 +75,10 @@ class LogFilesReader(DataSourceReader):
 
     @override
     def partitions(self) -> Sequence[InputPartition]:
-        found = plan(self._options.paths, self._options.partitions_min)
+        options = self._options
+        far = [path for path in options.paths if URI.match(path)]
+        found = plan([it for it in options.paths if it not in far], options.partitions_min)
+        found += [part for uri in far for part in remote.plan(uri, options.storage)]
         for part in found:
             if isinstance(part, GapPartition):
                 self._judge(part.folder, 0, [_gap(part)])
@@ -86,20 +95,26 @@ class LogFilesReader(DataSourceReader):
     # --- inside ------------------------------------------------------------------------------
 
     def _read(self, part: LogPartition) -> Iterator[Any]:
-        try:
-            reader = self._open(part)
-        except FileNotFoundError:
-            # The log's owner deletes what has expired.
-            yield from self._pass(part, [(part.begin, part.end, "the file is gone")])
-            return
-        shown = _Shown(self._options)
-        while (answer := reader.next()) is not None:
-            made, damages = answer
-            yield from self._pass(part, damages)
-            if self._options.table == "messages" and made.num_rows:
-                yield from shown.batches(made)
+        with contextlib.ExitStack() as stack:
+            try:
+                file = None
+                if part.file.seen is not None:
+                    file = stack.enter_context(RemoteFile(part.file, self._options.storage))
+                reader = self._open(part, file)
+            except FileNotFoundError:
+                # The log's owner deletes what has expired.
+                yield from self._pass(part, [(part.begin, part.end, "the file is gone")])
+                return
+            shown = _Shown(self._options)
+            while (answer := reader.next()) is not None:
+                made, damages = answer
+                yield from self._pass(part, damages)
+                if self._options.table == "messages" and made.num_rows:
+                    yield from shown.batches(made)
+            if file is not None:
+                file.finish()
 
-    def _open(self, part: LogPartition) -> LogReader:
+    def _open(self, part: LogPartition, file: RemoteFile | None) -> LogReader:
         options, damage = self._options, self._options.table == "damage"
         wanted = options.columns
         if options.topics.pattern is not None and "topic" not in wanted:
@@ -122,6 +137,7 @@ class LogFilesReader(DataSourceReader):
             stop_time=part.limit.stop_time_ms,
             rows_max=ROWS_MAX,
             bytes_max=options.bytes_per_batch,
+            read=None if file is None else (file.read, file.size),
         )
 
     def _pass(self, part: LogPartition, damages: list[Damage]) -> Iterator[Any]:

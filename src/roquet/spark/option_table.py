@@ -207,12 +207,26 @@ SOURCE: Final[Table] = (
         " read, so that every tool shows the lag; a stream never reads it back",
     ),
 )
+STORAGE: Final[Table] = (
+    _text("storageEndpoint", "", "S3: `http://host:port` of another service than Amazon's"),
+    _text("storageRegion", "", "S3: the region; without it that of the environment or the bucket"),
+    _text(
+        "storageCredentials",
+        "",
+        "S3 and Azure: the name of keys in the environment of driver and workers, as `credentials`"
+        " of `roquet` are named; without it what the file system finds by itself"
+        " (`AWS_ACCESS_KEY_ID`, profiles, roles)",
+    ),
+)
+"""Where an object store is, and whose keys open it."""
 LOG: Final[Table] = (
     _text(
         "path",
         "needed",
-        "store folders or commitlog folders by comma, the same everywhere; `file:` URIs allowed",
+        "store folders or commitlog folders by comma: of a disk, the same everywhere, or URIs"
+        " (`s3a`, `s3`, `gs`, `abfss`, `hdfs`, what fsspec has) of copies that nobody writes",
     ),
+    *STORAGE,
     Option(name="table", default="messages", doc="rows: records, or ranges", choices=LOG_TABLES),
     Option(
         name="onCorrupt",

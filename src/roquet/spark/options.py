@@ -14,6 +14,7 @@ from roquet.protocol.sql92.compiler import compile_sql
 from roquet.spark import option_table
 from roquet.spark.offsets import EARLIEST, LATEST, Offsets, QueueKey, from_json, queues_from_json
 from roquet.spark.option_table import Given
+from roquet.spark.remote.systems import URI, Storage, check
 from roquet.spark.schema import COLUMNS
 
 if TYPE_CHECKING:
@@ -173,12 +174,13 @@ class LogOptions:
     partitions_min: int | None = None
     bytes_per_batch: int = BATCH_BYTES
     broker_name: str = ""
+    storage: Storage = dataclasses.field(default_factory=Storage)
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
         """Read options. Raises UsageError."""
         options = Given(given, option_table.LOG)
-        paths = tuple(map(_local, options.names("path")))
+        paths = tuple(map(_place, options.names("path")))
         if not paths:
             raise UsageError("path is needed: the folder of a store, or its commitlog folder")
         if options.text("subscribe") and options.text("subscribePattern"):
@@ -196,6 +198,7 @@ class LogOptions:
             partitions_min=options.number("minPartitions"),
             bytes_per_batch=options.number("maxBytesPerBatch") or BATCH_BYTES,
             broker_name=options.text("brokerName") or "",
+            storage=Storage.of(options),
         )
 
 
@@ -341,6 +344,14 @@ def _decisions(options: Given, given: Mapping[str, str]) -> str | None:
 def _unreachable_s(options: Given) -> float:
     found = options.number("unreachableTimeoutMs")
     return 120.0 if found is None else found / 1000
+
+
+def _place(path: str) -> str:
+    """Return the folder that is named, or the URI of a store elsewhere. Raises UsageError."""
+    if path.lower().startswith("file:") or not URI.match(path):
+        return _local(path)
+    check(path)
+    return path
 
 
 def _local(path: str) -> str:

@@ -108,6 +108,16 @@ def copy(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "copy"))
 
 
+def test_last_file_that_becomes_shorter_after_the_plan_is_damage(copy: Path) -> None:
+    reading = reader(copy)
+    parts = reading.partitions()
+    behind = places(copy)[-1][1]
+    # At the end of a record, where nothing else shows it.
+    os.truncate(files(copy)[-1], behind % FILE)
+    with pytest.raises(Corrupt, match="the file ends here"):
+        [batch for part in parts for batch in reading.read(part)]
+
+
 def test_every_record_of_a_stopped_store_comes_once_in_order(whole: Path) -> None:
     assert numbers(whole) == list(range(300))
     assert numbers(whole / "commitlog") == list(range(300))

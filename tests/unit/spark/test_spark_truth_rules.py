@@ -313,10 +313,9 @@ def test_path_of_a_log_may_be_a_uri_of_a_file(path: str, folder: str) -> None:
     assert LogOptions.parse({"path": path}).paths == (folder,)
 
 
-@pytest.mark.parametrize("path", ["hdfs://n:8020/a", "s3a://bucket/a", "file://host/a"])
-def test_path_of_a_log_elsewhere_is_refused(path: str) -> None:
+def test_path_of_a_log_on_another_host_is_refused() -> None:
     with pytest.raises(UsageError, match="every worker has"):
-        LogOptions.parse({"path": path})
+        LogOptions.parse({"path": "file://host/a"})
 
 
 def test_pattern_leaves_system_topics_out() -> None:

@@ -1,7 +1,8 @@
 //! Reading one commit-log file that nobody has recovered: records, and what is none.
 //!
 //! The file is read, never mapped, so that a file that shrinks meanwhile ends the scan and nothing
-//! else. The scan always begins at the first byte of the file, where a record begins too; readers of
+//! else: where its length was known and it is no broker's any more, what is missing is damage. The
+//! bytes may be those of a file on a disk or of any other place (`ReadAt`). The scan always begins at the first byte of the file, where a record begins too; readers of
 //! a later part of the file take the same steps and ignore what is not theirs, so that all of them
 //! see the same records and the same damage. A step depends on no checksum: where a body's CRC
 //! differs, or the end of a record was never written, its lengths still say where the next one
@@ -19,8 +20,10 @@ use std::path::Path;
 
 /// Bytes of a record that are believed; a larger length is damage.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
-/// Bytes read at a time.
+/// Bytes read at a time of a file on a disk.
 const WINDOW: usize = 1 << 20;
+/// Bytes asked for at a time from elsewhere: each request waits for a network.
+const FAR_WINDOW: usize = 8 << 20;
 /// Bytes searched at a time.
 const BLOCK: usize = 1 << 16;
 
@@ -72,9 +75,22 @@ enum Next {
     Done,
 }
 
+/// Bytes that can be read at any place.
+pub trait ReadAt: Send {
+    /// Fills some of `into` with the bytes from `at` on; 0 where there are none any more.
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize>;
+}
+
+impl ReadAt for File {
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
+        FileExt::read_at(self, into, at)
+    }
+}
+
 /// A walk over one file.
 pub struct LogScan {
-    file: File,
+    file: Box<dyn ReadAt>,
+    window_min: usize,
     len: u64,
     place: Place,
     at: u64,
@@ -91,16 +107,34 @@ impl LogScan {
         let file = File::open(path)?;
         let len = file.metadata()?.len();
         let len = len.min(place.end.saturating_sub(place.base));
-        Ok(Self {
-            data: file_disk::data_ranges(&file, len)?,
+        let data = file_disk::data_ranges(&file, len)?;
+        Ok(Self::new(Box::new(file), WINDOW, len, data, place))
+    }
+
+    /// Scans `len` bytes of another place than a disk. Nothing is known of holes there.
+    pub fn over(bytes: Box<dyn ReadAt>, len: u64, place: Place) -> Self {
+        let len = len.min(place.end.saturating_sub(place.base));
+        Self::new(bytes, FAR_WINDOW, len, vec![(0, len)], place)
+    }
+
+    fn new(
+        file: Box<dyn ReadAt>,
+        window_min: usize,
+        len: u64,
+        data: Vec<(u64, u64)>,
+        place: Place,
+    ) -> Self {
+        Self {
             file,
+            window_min,
             len,
             place,
             at: 0,
             done: false,
+            data,
             window: Vec::new(),
             window_at: 0,
-        })
+        }
     }
 
     /// Log offset of the next step.
@@ -151,7 +185,8 @@ impl LogScan {
 
     /// The file ends here without a filler.
     fn short<R>(&self) -> Step<R> {
-        if self.may_end() || self.offset() >= self.place.end {
+        // The end of the log's last file is where it ended when the scan was planned.
+        if self.place.live || self.offset() >= self.place.end {
             return Step::End;
         }
         self.damage(self.at, self.place.end, "the file ends here")
@@ -326,7 +361,7 @@ impl LogScan {
         let gone = self.window.len() - held;
         self.window.copy_within(gone.., 0);
         self.window_at = at;
-        self.window.resize(need.max(WINDOW).min(left), 0);
+        self.window.resize(need.max(self.window_min).min(left), 0);
         let mut known = held;
         while let Some(rest) = self.window.get_mut(known..).filter(|it| !it.is_empty()) {
             match self.file.read_at(rest, at + known as u64) {

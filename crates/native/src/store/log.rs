@@ -3,13 +3,15 @@
 // PyO3 hands arguments over by value.
 #![allow(clippy::needless_pass_by_value)]
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::PyOSError;
-use pyo3::prelude::{pyclass, pyfunction, pymethods, PyErr, PyResult, Python};
+use pyo3::prelude::{pyclass, pyfunction, pymethods, Py, PyAny, PyErr, PyResult, Python};
+use pyo3::pybacked::PyBackedBytes;
 use roquet_core::arrow::{Builder, Field, Options};
-use roquet_core::commit_log::scan::{self, Damage, LogScan, Place, Step};
+use roquet_core::commit_log::scan::{self, Damage, LogScan, Place, ReadAt, Step};
 use roquet_core::disk::file_disk;
 use roquet_core::recovery::checkpoint::Checkpoint;
 
@@ -28,6 +30,24 @@ pub(crate) struct LogReader {
     begin: u64,
     end: u64,
     wanted: Wanted,
+}
+
+/// Bytes that a function of Python returns: `read(at, size)`, fewer only where the file ends.
+struct Called(Py<PyAny>);
+
+impl ReadAt for Called {
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
+        let found: PyResult<PyBackedBytes> = Python::attach(|py| {
+            let made = self.0.call1(py, (at, into.len()))?;
+            made.extract(py).map_err(PyErr::from)
+        });
+        let found = found.map_err(io::Error::other)?;
+        let count = found.len();
+        let wrong = || io::Error::other("more bytes than were asked for");
+        let target = into.get_mut(..count).ok_or_else(wrong)?;
+        target.copy_from_slice(&found);
+        Ok(count)
+    }
 }
 
 struct Wanted {
@@ -64,7 +84,7 @@ impl LogReader {
     #[pyo3(signature = (path, base, file_end, begin, end, *, broker_name = "", columns = None,
         tags = None, topics = None, stored = (i64::MIN, i64::MAX), last = false, live = false,
         stop = u64::MAX, stop_time = i64::MAX, rows_max = 16_384, bytes_max = 33_554_432,
-        decompress_max = 67_108_864))]
+        decompress_max = 67_108_864, read = None))]
     #[allow(clippy::too_many_arguments)] // Keywords, each of its own kind.
     fn new(
         path: PathBuf,
@@ -84,6 +104,7 @@ impl LogReader {
         rows_max: usize,
         bytes_max: usize,
         decompress_max: usize,
+        read: Option<(Py<PyAny>, u64)>,
     ) -> PyResult<Self> {
         let place = Place {
             base,
@@ -93,7 +114,10 @@ impl LogReader {
             stop,
             stop_time,
         };
-        let scan = LogScan::open(&path, place).map_err(|error| refused(&path, &error))?;
+        let scan = match read {
+            Some((read, size)) => LogScan::over(Box::new(Called(read)), size, place),
+            None => LogScan::open(&path, place).map_err(|error| refused(&path, error))?,
+        };
         Ok(Self {
             path,
             scan: Mutex::new(scan),
@@ -118,12 +142,12 @@ impl LogReader {
             let mut scan = self.scan.lock().unwrap_or_else(PoisonError::into_inner);
             self.read(&mut scan)
         })
-        .map_err(|error| refused(&self.path, &error))
+        .map_err(|error| refused(&self.path, error))
     }
 }
 
 impl LogReader {
-    fn read(&self, scan: &mut LogScan) -> std::io::Result<Option<Answer>> {
+    fn read(&self, scan: &mut LogScan) -> io::Result<Option<Answer>> {
         let mut builder = self.wanted.builder();
         let mut damages: Vec<Damage> = Vec::new();
         let mut ended = false;
@@ -165,7 +189,12 @@ impl LogReader {
     }
 }
 
-pub(crate) fn refused(path: &std::path::Path, error: &std::io::Error) -> PyErr {
+/// The exception for an error of a file; one that Python raised is raised again.
+pub(crate) fn refused(path: &std::path::Path, error: io::Error) -> PyErr {
+    let error = match error.downcast::<PyErr>() {
+        Ok(raised) => return raised,
+        Err(error) => error,
+    };
     match error.raw_os_error() {
         Some(number) => PyOSError::new_err((number, error.to_string(), path.to_path_buf())),
         None => PyOSError::new_err(format!("{}: {error}", path.display())),
@@ -175,7 +204,7 @@ pub(crate) fn refused(path: &std::path::Path, error: &std::io::Error) -> PyErr {
 /// Whether a broker holds the lock of a store; `path` is its file `lock`.
 #[pyfunction]
 pub(crate) fn is_locked(path: PathBuf) -> PyResult<bool> {
-    file_disk::is_locked(&path).map_err(|error| refused(&path, &error))
+    file_disk::is_locked(&path).map_err(|error| refused(&path, error))
 }
 
 /// The numbers of a `checkpoint` file: log time, confirmed offset, and the durable end of the log

@@ -56,10 +56,10 @@ pub(crate) fn rebuild_piece(
         stop_time: i64::MAX,
     };
     py.detach(|| {
-        let scan = LogScan::open(&path, place).map_err(|error| refused(&path, &error))?;
+        let scan = LogScan::open(&path, place).map_err(|error| refused(&path, error))?;
         let (collector, damages) = read(scan, begin..end, Collector::new(delays, deleted))
-            .map_err(|error| refused(&path, &error))?;
-        let found = write(&piece, collector).map_err(|error| refused(&piece, &error))?;
+            .map_err(|error| refused(&path, error))?;
+        let found = write(&piece, collector).map_err(|error| refused(&piece, error))?;
         Ok(answer(found, damages))
     })
 }
@@ -136,7 +136,7 @@ pub(crate) fn rebuild_span(
     let run = run_of(run);
     py.detach(|| rebuild::span(&run, Floor { cut, next: floor }))
         .map(|span| (span.count, span.first, span.end, span.physical_end))
-        .map_err(|error| refused(&run.path, &error))
+        .map_err(|error| refused(&run.path, error))
 }
 
 /// Write one consume-queue file; returns how many messages it holds.
@@ -155,7 +155,7 @@ pub(crate) fn rebuild_queue_file(
     let runs: Vec<Run> = runs.into_iter().map(run_of).collect();
     let floor = Floor { cut, next: floor };
     py.detach(|| rebuild::queue_file(&path, (begin, units), first, &runs, floor))
-        .map_err(|error| refused(&path, &error))
+        .map_err(|error| refused(&path, error))
 }
 
 /// Write one index file of keys of pieces; returns how many it holds.
@@ -177,7 +177,7 @@ pub(crate) fn rebuild_index_file(
         });
     let disk: Arc<dyn Disk> = Arc::new(FileDisk::new());
     py.detach(|| index::write_file(&disk, &path, (slots, entries), keys))
-        .map_err(|error| refused(&path, &error))
+        .map_err(|error| refused(&path, error))
 }
 
 fn block(run: &Run, skip: u64) -> io::Result<Vec<io::Result<Key>>> {

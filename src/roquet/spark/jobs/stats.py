@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
-from roquet.spark.jobs.options.kinds import presence
+from roquet.spark.jobs.options.kinds import presence, storage
 from roquet.spark.jobs.options.tables import STATS
 from roquet.spark.jobs.shared import metrics
 from roquet.spark.jobs.shared.page import Bars, Lines, Listing, Page, bytes_text, write
@@ -142,7 +142,11 @@ class StatsOptions:
         reading |= {name: str(value) for name, value in numbers.items() if value is not None}
         trace_topic = given.text("traceTopic") or ""
         reading |= {"columns": f"{COLUMNS},uniqKey" if trace_topic else COLUMNS}
-        reading |= {"nameServers": servers, **presence(given)} if servers else {"path": store or ""}
+        reading |= (
+            {"nameServers": servers, **presence(given)}
+            if servers
+            else {"path": store or "", **storage(given)}
+        )
         return cls(
             source="roquet" if servers else "roquet-log",
             reading=reading,

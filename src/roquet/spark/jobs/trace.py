@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
 from roquet.protocol import names
-from roquet.spark.jobs.options.kinds import presence
+from roquet.spark.jobs.options.kinds import presence, storage
 from roquet.spark.jobs.options.watch import TRACE, out_and_report
 from roquet.spark.jobs.shared import metrics
 from roquet.spark.jobs.shared.page import write
@@ -80,7 +80,7 @@ class TraceOptions:
             reading |= {"nameServers": servers, "failOnDataLoss": "false", **presence(given)}
             SourceOptions.parse(reading, streaming=False)
         else:
-            reading |= {"path": store or "", "onCorrupt": "report"}
+            reading |= {"path": store or "", "onCorrupt": "report", **storage(given)}
             LogOptions.parse(reading)
         return cls(
             source="roquet" if servers else "roquet-log",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from roquet.spark.option_table import Given, Option
+from roquet.spark.option_table import STORAGE, Given, Option
 
 NUMBER_MAX: Final = 2**62
 
@@ -54,6 +54,11 @@ def presence(given: Given) -> dict[str, str]:
     if limit_ms is not None:
         found["unreachableTimeoutMs"] = str(limit_ms)
     return {name: value for name, value in found.items() if value}
+
+
+def storage(given: Given) -> dict[str, str]:
+    """Return those of `STORAGE` that are given, as options of the source."""
+    return {it.name: value for it in STORAGE if (value := given.text(it.name))}
 
 
 DRY_RUN: Final = flag("dryRun", "say what would be done, and do nothing")

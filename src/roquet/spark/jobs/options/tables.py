@@ -10,7 +10,7 @@ from roquet.spark.jobs.options.kinds import DRY_RUN, PRESENCE, metrics
 from roquet.spark.jobs.options.lake import ARCHIVE, REPLAY
 from roquet.spark.jobs.options.state import CDC, DEDUP, SESSIONIZE
 from roquet.spark.jobs.options.watch import DLQ, LAG, TRACE
-from roquet.spark.option_table import Option, Table, suggestions
+from roquet.spark.option_table import STORAGE, Option, Table, suggestions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +39,7 @@ _TIMES: Table = (
 STATS: Final[Table] = (
     Option(name="nameServers", default="", doc="live topics of this cluster, or else `store`"),
     Option(name="store", default="", doc="store folders by comma: commit logs without a broker"),
+    *STORAGE,
     *_TOPICS,
     *_TIMES,
     *PRESENCE,

@@ -9,7 +9,7 @@ from roquet.base.errors import UsageError
 from roquet.protocol.names import TRACE_TOPIC
 from roquet.spark.jobs.options import kinds
 from roquet.spark.jobs.options.kinds import DRY_RUN, PRESENCE
-from roquet.spark.option_table import Given, Option, Table
+from roquet.spark.option_table import STORAGE, Given, Option, Table
 
 _METRICS: Final = Option(
     name="metricsPath", default="", doc="a folder of the driver for roquet_JOB.prom (Prometheus)"
@@ -107,6 +107,7 @@ DLQ: Final[Table] = (
 TRACE: Final[Table] = (
     Option(name="nameServers", default="", doc="the live trace topic of this cluster"),
     Option(name="store", default="", doc="instead: store folders by comma, without a broker"),
+    *STORAGE,
     Option(name="traceTopic", default=TRACE_TOPIC, doc="the topic that clients trace to"),
     Option(name="subscribe", default="all", doc="only messages of these topics, by comma"),
     Option(name="key", default="", doc="tell the story of the messages with this key or id"),

@@ -1,0 +1,1 @@
+"""Commit logs that are in an object store or HDFS, read by ranges."""

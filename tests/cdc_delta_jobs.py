@@ -96,6 +96,7 @@ def main(out: str, names: str) -> None:
         it.run("set back", subscribe="Third")
         it.forget()
         it.run("set back, without the checkpoint", subscribe="Third")
+        it.forget()
         it.run("other tables", subscribe="Fourth", table="wanted")
         shutil.rmtree(Path(out) / "_delta_log")
         it.refused("without its log", subscribe="Third")

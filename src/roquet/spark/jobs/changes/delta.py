@@ -15,7 +15,7 @@ by another writer, what is current may be told wrong: then it is done again, fro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from roquet.spark.jobs.changes import about
 from roquet.spark.jobs.changes.about import DELTA, PLACED, About, Table, common, quoted
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 TRIES: Final = 5
 """How often a micro-batch is merged again because another writer came in between."""
-_OVERTAKEN: Final = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
+_OVERTAKEN: Final = tuple(
+    f"io.delta.exceptions.{it}" for it in ("Concurrent", "MetadataChanged", "ProtocolChanged")
+)
 """What Delta calls it when another writer's transaction came first."""
 _QUEUE: Final = ("topic", "brokerName", "queueId")
 _ANY_NAME: Final = ("delta.columnMapping.mode", "name")
@@ -87,8 +89,6 @@ class DeltaTable(Table):
 
         `changes` has the columns of `envelope.parsed`. `part` is for messages. Raises LakeError.
         """
-        from pyspark.errors import PySparkException  # noqa: PLC0415  (slow to import)
-
         new = newest(bucketed(changes, self.about), self.about.key).persist()
         try:
             for _ in range(TRIES):
@@ -101,8 +101,8 @@ class DeltaTable(Table):
                     if not touched:
                         return 0
                     self._merge(changed, sorted(touched))
-                except PySparkException as error:
-                    if not (error.getCondition() or "").startswith(_OVERTAKEN):
+                except Exception as error:
+                    if not _overtaken(error):
                         raise
                     continue
                 finally:
@@ -200,3 +200,10 @@ class DeltaTable(Table):
 
         added = cast("StructType", t.DataType.fromDDL(_ADDED))
         return t.StructType([*self.about.row.fields, *added.fields])
+
+
+def _overtaken(error: Exception) -> bool:
+    """Tell whether another writer's transaction came first."""
+    # PySpark has no type for these, and hands on what Java threw.
+    java: Any = getattr(error, "java_exception", None)
+    return java is not None and str(java.getClass().getName()).startswith(_OVERTAKEN)

@@ -16,6 +16,7 @@ from roquet import sync
 from roquet.base.errors import UsageError
 from roquet.client import Message, MessageQueue
 from roquet.spark.jobs import archive, replay
+from roquet.spark.jobs.archiving import upkeep
 from roquet.spark.jobs.storage.files import LakeError
 from roquet.testing.pair import wait_until
 from spark_harness import Running
@@ -174,3 +175,45 @@ def test_replay_of_two_brokers_keeps_broker_and_queue(spark: SparkSession, tmp_p
     assert merges["To"] == []
     (line,) = merges["Few"]
     assert line.startswith("Few: 4 queues of the archive are merged into 2")
+
+
+def test_a_file_of_the_lake_that_is_gone_is_named_and_never_fewer_rows(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    world = World(spark, running, tmp_path)
+    world.send(10)
+    world.archive()
+    world.send(5)
+    world.archive()
+    first = min(world.out.glob("topic=*/**/*.parquet"))
+    kept = first.read_bytes()
+    # Also where the catalog is read by its checkpoint.
+    for _ in range(2):
+        first.unlink()
+        with pytest.raises(LakeError, match=f"{first.parent} has . of the . files"):
+            world.lake.read()
+        with pytest.raises(LakeError, match=r"has . of the . files"):
+            replay.run(spark, {"lake": str(world.out), "dryRun": "true"}, print)
+        assert any(it.startswith("lost: ") for it in upkeep.check(world.lake))
+        first.write_bytes(kept)
+        world.is_whole()
+        world.lake.catalog.checkpoint(1)
+
+
+def test_a_lake_that_is_behind_its_checkpoint_is_named_and_made_whole_without_it(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    world = World(spark, running, tmp_path)
+    world.send(10)
+    world.archive()
+    world.send(5)
+    world.archive()
+    max((world.out / "_catalog").glob("b*.json"), key=lambda it: it.name).unlink()
+    world.send(5)
+    with pytest.raises(LakeError, match=r"has read up to offset 15, .* has what is before 10"):
+        world.archive()
+    shutil.rmtree(world.out / "_checkpoint")
+    world.archive()
+    rows = world.lake.read().select("queueId", "queueOffset").collect()
+    found = sorted((it.queueId, it.queueOffset) for it in rows)
+    assert found == sorted(itertools.product(range(2), range(20)))

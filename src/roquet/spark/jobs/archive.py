@@ -127,11 +127,28 @@ class Archiver:
             if count := self._lake.catalog.checkpoint():
                 self._say(f"{count:,} commits of the catalog are in a checkpoint now")
             self._ends = ends(self._lake)
+            self._not_behind()
         if self._ends and not self._lake.files.exists(self._wanted.checkpoint):
             lake_topics.check(self._lake, self._ends, self._wanted.reading)
         self._parts.begin()
         frame = self._frame()
         patiently(lambda: self._follow(self._start(frame)), self._say)
+
+    def _not_behind(self) -> None:
+        """Raise LakeError when a checkpoint goes on behind the end of the lake."""
+        wanted, files = self._wanted, self._lake.files
+        if wanted.reading.get("failOnDataLoss", "true").lower() != "true":
+            # What was let go is in the checkpoint, and not in the lake.
+            return
+        for queue, read in sorted(checkpoints.ends(files, wanted.checkpoint).items()):
+            end = self._ends.get(queue, read)
+            if end < read:
+                raise LakeError(
+                    f"{queue}: {wanted.checkpoint} has read up to offset {read}, and {wanted.out}"
+                    f" has what is before {end}: commits of its catalog are gone, or one of both"
+                    " is an older copy. Remove the folder of the checkpoint: the job goes on where"
+                    " the lake ends then"
+                )
 
     def _follow(self, query: StreamingQuery) -> None:
         told = -1

@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from roquet.base.errors import UsageError
@@ -26,7 +27,7 @@ from roquet.spark.jobs.storage import schemas
 from roquet.spark.jobs.storage.catalog import CRC, RANGES, Catalog, Entry, entry, gone, merged
 from roquet.spark.jobs.storage.files import Files, LakeError
 from roquet.spark.jobs.storage.plain_files import PlainFiles
-from roquet.spark.jobs.storage.summary import Held, Part
+from roquet.spark.jobs.storage.summary import Part, Summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from roquet.spark.jobs.storage.staging import Line
+    from roquet.spark.jobs.storage.summary import Held
 
 VERSION: Final = 1
 SCHEMAS: Final = "_schemas"
@@ -173,21 +175,32 @@ class Lake:
     # --- reading -----------------------------------------------------------------------------
 
     def read(
-        self, wanted: Callable[[Part], bool] | None = None, version: int | None = None
+        self,
+        wanted: Callable[[Part], bool] | None = None,
+        version: int | None = None,
+        *,
+        whole: bool = True,
     ) -> DataFrame:
         """Return the rows that count now, of all parts or of those that are wanted.
 
         Every row once, also while parts are replaced: a reader that is overtaken fails, and never
         has rows twice or too few. Rows of older schemas have the columns of the newest, or of
-        `version`. Raises UsageError, LakeError.
+        `version`. Without `whole`, files that are gone are passed over.
+        Raises UsageError, LakeError.
         """
-        return self.snapshot(wanted, version)[0]
+        return self.snapshot(wanted, version, whole=whole)[0]
 
     def snapshot(
-        self, wanted: Callable[[Part], bool] | None = None, version: int | None = None
+        self,
+        wanted: Callable[[Part], bool] | None = None,
+        version: int | None = None,
+        *,
+        whole: bool = True,
     ) -> tuple[DataFrame, dict[Held, int]]:
         """Return what `read` does, and where each queue of the lake ends, both of one moment."""
         self.schema()
+        parts: list[Part] = []
+        summary = Summary()
         for _ in range(TRIES):
             summary = self.catalog.summary()
             parts = sorted(it for it in summary.parts() if wanted is None or wanted(it))
@@ -195,19 +208,47 @@ class Lake:
                 return self._delta(parts), summary.ends()
             # A schema is there before its first part.
             known = self.schemas()[:version]
-            found = self._united(parts, known)
+            found = self._united(parts, known, summary if whole else Summary())
             if found is not None:
                 return found, summary.ends()
+        for it in parts:
+            here, count = len(self._parquet(it)), max(1, summary.files(it))
+            if here < count:
+                raise LakeError(
+                    f"{self.place(it)} has {here} of the {count} files that the catalog says: put"
+                    " them back from a copy; archive with the option check names what is lost"
+                )
         raise LakeError(f"{self.root}: parts of the catalog are not there")
 
-    def _united(self, parts: Iterable[Part], known: Sequence[StructType]) -> DataFrame | None:
+    def _parquet(self, it: Part) -> list[str]:
+        """Return the names of the files of a part."""
+        return [name for name in self.files.names(self.place(it)) if name.endswith(".parquet")]
+
+    def _complete(self, found: DataFrame, parts: Iterable[Part], summary: Summary) -> bool:
+        """Tell whether a frame has as many files of each part as the catalog says."""
+        wanted: dict[str, int] = {}
+        unknown: set[str] = set()
+        # A micro-batch is a part of each topic and day, and is wholly of one release.
+        for it in parts:
+            name = f"day={it.day}/part={it.part}"
+            wanted[name] = wanted.get(name, 0) + summary.files(it)
+            if not summary.files(it):
+                unknown.add(name)
+        if wanted.keys() <= unknown:
+            return True
+        here = Counter("/".join(it.split("/")[-3:-1]) for it in self.files.sources(found))
+        return all(here[it] >= count for it, count in wanted.items() if it not in unknown)
+
+    def _united(
+        self, parts: Iterable[Part], known: Sequence[StructType], summary: Summary
+    ) -> DataFrame | None:
         """Return rows of parts in the newest schema; None when parts are not there any more."""
         by_version = sorted((schemas.version_of(it.part), it) for it in parts)
         frames: list[DataFrame] = []
         for version, group in itertools.groupby(by_version, key=lambda it: it[0]):
-            folders = [self.place(it) for _, it in group]
-            found = self._of(folders, self.root, known[version - 1])
-            if found is None:
+            mine = [it for _, it in group]
+            found = self._of([self.place(it) for it in mine], self.root, known[version - 1])
+            if found is None or not self._complete(found, mine, summary):
                 return None
             old = len(known) > 1
             frames.append(schemas.as_newest(found, known[-1]) if old else found)
@@ -316,7 +357,10 @@ class Lake:
 
     def commit(self, part: str, entries: Iterable[Entry], replaced: Iterable[Part] = ()) -> None:
         """Let a part count, and those that it replaces no longer."""
-        lines = [*(it.json() for it in entries), *gone(replaced, "remove")]
+        added = list(entries)
+        # A reader sees by their number that a file is gone.
+        files = {it: len(self._parquet(it)) for it in {it.place for it in added}}
+        lines = [it.json(files=files[it.place]) for it in added] + gone(replaced, "remove")
         if lines:
             self.catalog.commit(part, lines)
         self.files.delete(self._staged(part))

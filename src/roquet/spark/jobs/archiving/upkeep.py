@@ -264,10 +264,10 @@ def _compared(lake: Lake) -> list[str]:
 def _visible(lake: Lake) -> Any:
     """Return what is in the files of live parts, whatever the catalog says about rows."""
     try:
-        return lake.read()
+        return lake.read(whole=False)
     except LakeError:
         # A part whose folder is gone: read the others, so that the check can name it.
-        return lake.read(lambda it: lake.files.exists(lake.place(it)))
+        return lake.read(lambda it: lake.files.exists(lake.place(it)), whole=False)
 
 
 def _difference(row: Any) -> str:

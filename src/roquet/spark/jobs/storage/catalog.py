@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 FOLDER: Final = "_catalog"
 DDL: Final = (
     "op string, part string, topic string, day string, brokerName string, queueId int,"
-    " fromOffset bigint, toOffset bigint, rows bigint, crc bigint"
+    " fromOffset bigint, toOffset bigint, rows bigint, crc bigint, files int"
 )
 NOTE: Final = ".checkpoint"
 """How the name of a checkpoint's note ends; its folder has the name without that."""
@@ -54,7 +54,9 @@ _GONE: Final = "select distinct topic, day, part from {entries} where op {which}
 _HELD: Final = """
 select topic, day, part, brokerName, queueId, fromOffset, toOffset, rows, crc
 from (select * from {entries} where op = 'add') left anti join {gone} using (topic, day, part)"""
-_PARTS: Final = "select distinct op, topic, day, part from {entries}"
+_PARTS: Final = """
+select op, topic, day, part, max(coalesce(files, 0)) as files from {entries}
+group by op, topic, day, part"""
 _ENDS: Final = """
 select topic, brokerName, queueId, max(toOffset) as toOffset from {entries}
 where op = 'add' group by topic, brokerName, queueId"""
@@ -84,11 +86,12 @@ class Entry(NamedTuple):
     rows: int
     crc: int
 
-    def json(self, op: str = "add") -> str:
-        """Return the line of a commit."""
+    def json(self, op: str = "add", files: int = 0) -> str:
+        """Return the line of a commit; `files` is how many the part has, if that is known."""
         found = {"op": op, **self.place._asdict(), "brokerName": self.broker}
         found |= {"queueId": self.queue, "fromOffset": self.from_offset, "toOffset": self.to_offset}
-        return json.dumps({**found, "rows": self.rows, "crc": self.crc})
+        found |= {"rows": self.rows, "crc": self.crc}
+        return json.dumps({**found, "files": files} if files else found)
 
 
 def entry(row: Any) -> Entry:
@@ -239,7 +242,7 @@ class Catalog:
     def _summed(self, entries: DataFrame) -> Summary:
         made = Summary()
         for row in sql(self._spark, _PARTS, entries=entries).collect():
-            made.add_part(row.op, Part(row.topic, row.day, row.part))
+            made.add_part(row.op, Part(row.topic, row.day, row.part), int(row.files))
         for row in sql(self._spark, _ENDS, entries=entries).collect():
             made.add_end(Held(row.topic, row.brokerName, int(row.queueId)), int(row.toOffset))
         return made

@@ -12,7 +12,7 @@ from roquet.base.errors import RoquetError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class LakeError(RoquetError):
@@ -66,6 +66,13 @@ class Files:
             name = path.rpartition("/")[2]
             if not system.rename(self._path(path), self._path(f"{folder}/{name}")):
                 raise LakeError(f"{path} could not be put into {folder}")
+
+    def sources(self, frame: DataFrame) -> list[str]:
+        """Return the files that a frame was found to have when it was made."""
+        # One call, as for names; they are URIs, and have no comma but between them.
+        java: Any = frame
+        found: Any = java._jdf.inputFiles()  # noqa: SLF001
+        return str(self._to_text(found))[1:-1].split(",") if len(found) else []
 
     def modified_ms(self, path: str) -> int:
         """Return when it was changed last, in Unix milliseconds."""

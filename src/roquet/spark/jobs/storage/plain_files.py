@@ -18,6 +18,8 @@ from roquet.spark.jobs.storage.files import Files, LakeError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pyspark.sql import DataFrame
+
 
 class PlainFiles(Files):
     """The calls of `Files`."""
@@ -46,6 +48,11 @@ class PlainFiles(Files):
         """Put files into a folder, which is made. Raises LakeError."""
         for path in paths:
             self.rename(path, f"{folder}/{path.rpartition('/')[2]}")
+
+    @override
+    def sources(self, frame: DataFrame) -> list[str]:
+        """Return the files that a frame was found to have when it was made."""
+        return frame.inputFiles()
 
     @override
     def modified_ms(self, path: str) -> int:

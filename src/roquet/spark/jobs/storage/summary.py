@@ -46,6 +46,7 @@ class _Line(msgspec.Struct):
     brokerName: str = ""  # noqa: N815  (names of the files)
     queueId: int = 0  # noqa: N815
     toOffset: int = -1  # noqa: N815
+    files: int = 0
 
 
 _LINES: Final = msgspec.json.Decoder(_Line)
@@ -58,6 +59,7 @@ class Summary:
         """Begin with no line."""
         self._added: set[Part] = set()
         self._gone: set[Part] = set()
+        self._files: dict[Part, int] = {}
         self._ends: dict[Held, int] = {}
 
     def parts(self) -> set[Part]:
@@ -72,9 +74,15 @@ class Summary:
         """Return the offset after the last that was ever archived, by queue."""
         return dict(self._ends)
 
-    def add_part(self, op: str, place: Part) -> None:
+    def files(self, place: Part) -> int:
+        """Return how many files a part has; 0 when no line says so: earlier releases did not."""
+        return self._files.get(place, 0)
+
+    def add_part(self, op: str, place: Part, files: int = 0) -> None:
         """Take what a line does to a part."""
         (self._added if op == ADD else self._gone).add(place)
+        if files:
+            self._files[place] = files
 
     def add_end(self, queue: Held, end: int) -> None:
         """Take the end of a queue in one line, or in many."""
@@ -83,7 +91,7 @@ class Summary:
     def add_lines(self, text: str) -> None:
         """Take the lines of a commit. Raises ValueError when they are damaged."""
         for it in _LINES.decode_lines(text):
-            self.add_part(it.op, Part(it.topic, it.day, it.part))
+            self.add_part(it.op, Part(it.topic, it.day, it.part), it.files)
             if it.op == ADD:
                 if it.toOffset < 0 or not it.brokerName:
                     raise ValueError(f"{it.part} is added without a queue or an end")
@@ -93,6 +101,7 @@ class Summary:
         """Take all of another summary."""
         self._added |= other._added
         self._gone |= other._gone
+        self._files |= other._files
         for queue, end in other._ends.items():
             self.add_end(queue, end)
 
@@ -101,6 +110,7 @@ class Summary:
         return {
             "added": sorted(self._added),
             "gone": sorted(self._gone),
+            "files": [[*place, count] for place, count in sorted(self._files.items())],
             "ends": [[*queue, end] for queue, end in sorted(self._ends.items())],
         }
 
@@ -111,6 +121,9 @@ def from_json(found: Any) -> Summary:
     for op, name in ((ADD, "added"), ("gone", "gone")):
         for place in _rows(found[name]):
             made.add_part(op, Part(*map(str, place)))
+    # Notes of earlier releases have none.
+    for topic, day, part, count in _rows(found.get("files", [])):
+        made.add_part(ADD, Part(str(topic), str(day), str(part)), int(count))
     for topic, broker, queue, end in _rows(found["ends"]):
         made.add_end(Held(str(topic), str(broker), int(queue)), int(end))
     return made

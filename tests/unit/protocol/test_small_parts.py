@@ -196,7 +196,7 @@ def test_versions() -> None:
 def test_sys_flags() -> None:
     assert sys_flag.transaction(0x31F) == 0x00C
     assert sys_flag.with_transaction(0x304, sys_flag.TRANSACTION_COMMIT) == 0x308
-    assert sys_flag.without_host_bits(0x33F) == 0x30F
+    assert 0x33F & ~sys_flag.HOST_BITS == 0x30F
 
 
 @pytest.mark.parametrize("kind", list(CompressionType))

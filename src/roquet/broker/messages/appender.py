@@ -213,7 +213,7 @@ class Appender:
 
 def with_hosts(flag: int, born_host: bytes, store_host: bytes) -> int:
     """Return a message's flag with the address-family bits that its hosts really have."""
-    flag = sys_flag.without_host_bits(flag)
+    flag &= ~sys_flag.HOST_BITS
     if len(born_host) == _IPV6_HOST_SIZE:
         flag |= sys_flag.BORN_HOST_V6
     if len(store_host) == _IPV6_HOST_SIZE:

@@ -60,14 +60,15 @@ class BrokerProperties:
 
     def stamp(self, properties: dict[str, str]) -> None:
         """Set and remove the properties that are the broker's business."""
-        clear_owned(properties)
+        if not _OWNED.isdisjoint(properties):
+            clear_owned(properties)
         properties.update(self.ext)
         properties[props.CLUSTER] = self.identity.cluster
         if props.UNIQ_KEY not in properties:
             properties[props.UNIQ_KEY] = self.unique_ids.make(self.clock.now_ms())
 
 
-_OWNED = (props.POP_CK, props.LMQ_ORIGIN_TOPIC, props.SEQUENCE)
+_OWNED = frozenset({props.POP_CK, props.LMQ_ORIGIN_TOPIC, props.SEQUENCE})
 
 
 def clear_owned(properties: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from roquet.base.errors import TableFull
 from roquet.broker.api.refusal import Reason, Refusal
@@ -55,18 +55,23 @@ class SendChecks:
 
         None is for one that has to be created, or made durable, before that.
         """
-        self._check_time()
-        config = self._topics.get(target.topic)
+        opens_ms = self._state.accept_sends_from_ms
+        if opens_ms and self._clock.now_ms() < opens_ms:
+            self._refuse_until(opens_ms)
+        topic = target.topic
+        config = self._topics.get(topic)
         if config is not None and config.order and not self._state.is_writable:
             self.refuse_sending()
-        refusal = _refusal(target.topic)
-        if refusal is None and self._topics.is_light(target.topic):
-            refusal = Reason.FORBIDDEN, f"{target.topic} is a light queue: {_NAMES_IT}"
+        # Most names come again and again.
+        is_short = len(topic) <= names.RETRY_TOPIC_LENGTH_MAX
+        refusal = _known_refusal(topic) if is_short else _refusal(topic)
+        if refusal is None and self._topics.is_light(topic):
+            refusal = Reason.FORBIDDEN, f"{topic} is a light queue: {_NAMES_IT}"
         if refusal is not None:
             raise Refusal(*refusal)
         if config is not None:
             check_queue(config, target.queue_id, producer)
-            if not self._topics.is_durable(target.topic):
+            if not self._topics.is_durable(topic):
                 return None
         return config
 
@@ -80,12 +85,10 @@ class SendChecks:
         """Raise the refusal of a broker that does not take such messages."""
         raise Refusal(Reason.FORBIDDEN, f"the broker[{self._identity.ip}] {what} is forbidden")
 
-    def _check_time(self) -> None:
-        opens_ms = self._state.accept_sends_from_ms
-        if self._clock.now_ms() < opens_ms:
-            opens = dt.datetime.fromtimestamp(opens_ms / 1000, dt.UTC).astimezone()
-            text = f"{opens:%Y-%m-%d %H:%M:%S},{opens_ms % 1000:03d}"
-            raise Refusal(Reason.FAILED, f"broker unable to service, until {text}")
+    def _refuse_until(self, opens_ms: int) -> NoReturn:
+        opens = dt.datetime.fromtimestamp(opens_ms / 1000, dt.UTC).astimezone()
+        text = f"{opens:%Y-%m-%d %H:%M:%S},{opens_ms % 1000:03d}"
+        raise Refusal(Reason.FAILED, f"broker unable to service, until {text}")
 
     def _made(self, target: Target) -> TopicConfig | None:
         config = self._topics.create_by_send(
@@ -128,11 +131,7 @@ def check_queue(config: TopicConfig, queue_id: int, producer: str) -> None:
 
 
 def _refusal(topic: str) -> tuple[Reason, str] | None:
-    """Return why a name is not sent to; most names come again and again."""
-    return _known_refusal(topic) if len(topic) <= names.RETRY_TOPIC_LENGTH_MAX else _judge(topic)
-
-
-def _judge(topic: str) -> tuple[Reason, str] | None:
+    """Return why a name is not sent to."""
     fault = names.check_topic(topic)
     if fault is not None:
         return Reason.INVALID_ARGUMENT, fault
@@ -142,7 +141,7 @@ def _judge(topic: str) -> tuple[Reason, str] | None:
     return None
 
 
-_known_refusal = functools.lru_cache(maxsize=4096)(_judge)
+_known_refusal = functools.lru_cache(maxsize=4096)(_refusal)
 
 
 def group_for(groups: GroupTable, name: str) -> SubscriptionGroupConfig:

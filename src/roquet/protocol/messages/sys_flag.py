@@ -11,6 +11,8 @@ TRANSACTION_ROLLBACK = 0x00C
 TRANSACTION_MASK = 0x00C
 BORN_HOST_V6 = 0x010
 STORE_HOST_V6 = 0x020
+HOST_BITS = BORN_HOST_V6 | STORE_HOST_V6
+"""The address families of the two hosts, which only the broker may set (spec: wire §7.2)."""
 NEED_UNWRAP = 0x040
 INNER_BATCH = 0x080
 COMPRESSION_SHIFT = 8
@@ -31,8 +33,3 @@ def transaction(flag: int) -> int:
 def with_transaction(flag: int, state: int) -> int:
     """Replace the transaction bits."""
     return (flag & ~TRANSACTION_MASK) | state
-
-
-def without_host_bits(flag: int) -> int:
-    """Clear the two address-family bits, which only the broker may set (spec: wire §7.2)."""
-    return flag & ~(BORN_HOST_V6 | STORE_HOST_V6)

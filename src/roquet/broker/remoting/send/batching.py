@@ -57,7 +57,8 @@ class SendBatching:
         self.is_settled = appender.is_settled
         """Tells whether a message need not wait to be durable."""
         self._appender = appender
-        self._log = log
+        self.log = log
+        """Takes drafts together."""
         self._answers = answers
         self._alone = alone
 
@@ -107,10 +108,6 @@ class SendBatching:
                 fail(request, error)
 
     # --- for groups --------------------------------------------------------------------------
-
-    def append(self, sendings: Sequence[Sending]) -> list[PutResult]:
-        """Append messages together."""
-        return self._log.append(list(map(_DRAFT, sendings)))
 
     async def settled(self, sending: Sending, result: PutResult) -> PutResult:
         """Wait until it is durable."""
@@ -162,7 +159,7 @@ class _Group:
             return
         self._requests, self._sendings, self._bytes = [], [], 0
         try:
-            results = self._batching.append(sendings)
+            results = self._batching.log.append(list(map(_DRAFT, sendings)))
         except Exception as error:  # noqa: BLE001  (the router sees it)
             for request in requests:
                 self._fail(request, error)

@@ -175,7 +175,9 @@ class Sends:
         """Make the draft of a message that the topic may take. Raises Refusal."""
         properties = request.properties
         priority = _priority(properties) if props.PRIORITY in properties else None
-        queue_id = self._queue(request, config, priority)
+        queue_id = request.queue_id
+        if priority is not None or queue_id < 0:
+            queue_id = self._chosen_queue(config, priority)
         if props.LITE_TOPIC in properties:
             self._name_queue(request.topic, properties)
         body = request.body
@@ -197,11 +199,13 @@ class Sends:
     def _make_ready(self, sending: Sending, request: SendRequest, config: TopicConfig) -> None:
         """Do the rest of what comes before the append. Raises Refusal."""
         draft = sending.draft
-        if _is_compacted(config) and not draft.properties.get(props.KEYS):
+        if config.attributes and _is_compacted(config) and not draft.properties.get(props.KEYS):
             raise Refusal(Reason.ILLEGAL_MESSAGE, "Required message key is missing")
         self._broker_properties.stamp(draft.properties)
-        is_half = self._is_half(draft)
-        if is_half:
+        is_half = props.TRANSACTION_PREPARED in draft.properties and _is_half(draft)
+        if not is_half:
+            self._check_bits(draft.sys_flag)
+        else:
             sending.half_of = draft.topic
             self._halves.divert(draft, request.producer_group)
         refused = self._appender.made_ready(draft, as_it_is=is_half, sent=True)
@@ -295,7 +299,7 @@ class Sends:
         store_host = self._broker_properties.identity.store_host
         batch = BatchDraft(
             topic=request.topic,
-            queue_id=self._queue(request, config),
+            queue_id=request.queue_id if request.queue_id >= 0 else self._chosen_queue(config),
             elements=await batch_elements(request.messages, messages_max(len(store_host))),
             sys_flag=_sys_flag(request, config),
             born_timestamp=request.born_ms,
@@ -312,14 +316,8 @@ class Sends:
 
     # --- what a message must fulfil ----------------------------------------------------------
 
-    def _queue(
-        self,
-        request: SendRequest | SendBatchRequest,
-        config: TopicConfig,
-        priority: int | None = None,
-    ) -> int:
-        if priority is None and request.queue_id >= 0:
-            return request.queue_id
+    def _chosen_queue(self, config: TopicConfig, priority: int | None = None) -> int:
+        """Return the broker's choice, for a message that has a priority or names no queue."""
         if config.write_queues <= 0:
             raise Refusal(Reason.FAILED, f"topic[{config.name}] has no write queue")
         if priority is not None:
@@ -344,14 +342,6 @@ class Sends:
         draft.properties.pop(props.DELAY, None)
         await self._checks.ensure_topic(draft.topic, 1)
 
-    def _is_half(self, draft: Draft) -> bool:
-        retried_later = draft.reconsume_times > 0 and delay_level(draft.properties) > 0
-        is_half = draft.properties.get(props.TRANSACTION_PREPARED, "").lower() == "true"
-        if is_half and not retried_later:
-            return True
-        self._check_bits(draft.sys_flag)
-        return False
-
     def _name_queue(self, topic: str, properties: dict[str, str]) -> None:
         """Have a message of a light topic name its queue."""
         try:
@@ -375,6 +365,12 @@ def check_body(body: bytes) -> None:
     """Raise Refusal for a message without a body."""
     if not body:
         raise Refusal(Reason.FAILED, "the message has no body")
+
+
+def _is_half(draft: Draft) -> bool:
+    retried_later = draft.reconsume_times > 0 and delay_level(draft.properties) > 0
+    is_half = draft.properties.get(props.TRANSACTION_PREPARED, "").lower() == "true"
+    return is_half and not retried_later
 
 
 def _sys_flag(request: SendRequest | SendBatchRequest, config: TopicConfig) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, dataclass_transform
 
@@ -185,6 +186,14 @@ class Header:
         return _written(_plan(cls, False), values)
 
     @classmethod
+    def writer(cls) -> Callable[[Mapping[str, Any]], dict[str, str]]:
+        """Return what `encode` does, for values by field, with less work for each header.
+
+        What is returned raises KeyError for a required field that is missing.
+        """
+        return functools.partial(_written, _plan(cls, False))
+
+    @classmethod
     def rows(cls, *, short: bool = False) -> list[tuple[str, str, str, bool]]:
         """Return (field, name on the wire, kind, whether required) of each field."""
         kinds = cls.wire_fields
@@ -201,8 +210,8 @@ _Plan = tuple[tuple[str, str, "Callable[[str], Any]", bool, object], ...]
 
 def _written(plan: _Plan, values: Mapping[str, Any]) -> dict[str, str]:
     ext: dict[str, str] = {}
-    for field, name, _, _, default in plan:
-        value = values.get(field, default)
+    for field, name, _, required, default in plan:
+        value = values[field] if required else values.get(field, default)
         if value is None:
             continue
         if isinstance(value, str):

@@ -271,16 +271,12 @@ class MessageStore:
         max_bytes: int = GET_BYTES_MAX,
     ) -> GetResult:
         """Read from a queue; `tag_codes` and `filter_by` None take all. Raises StoreFault."""
-        found = _guarded(
-            self.native.get,
-            topic,
-            queue_id,
-            offset,
-            max_messages,
-            max_bytes,
-            tag_codes,
-            filter_by,
-        )
+        try:
+            found = self.native.get(
+                topic, queue_id, offset, max_messages, max_bytes, tag_codes, filter_by
+            )
+        except StoreError as error:
+            raise fault(error) from error
         return GetResult(_GET_STATUSES[found[0]], *found[1:])
 
     def query(self, topic: str, key: str, max_messages: int, begin: int, end: int) -> Found:

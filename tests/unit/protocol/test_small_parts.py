@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from roquet.protocol import hosts, names, properties, tags, versions
+from roquet.protocol.headers.message import SendMessageResponse
 from roquet.protocol.java_hash import java_hash
 from roquet.protocol.messages import compression, message_id, sys_flag
 from roquet.protocol.messages.compression import CompressionError, CompressionType
@@ -241,3 +242,17 @@ def _memory(what: str) -> int:
     found = re.search(rf"^{what}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
     assert found is not None
     return int(found[1]) * 1024
+
+
+def test_writer_of_a_header_writes_what_encode_does_and_misses_no_field() -> None:
+    values: dict[str, object] = {"msg_id": "ID", "queue_id": 3, "queue_offset": 1 << 40}
+    write = SendMessageResponse.writer()
+    full = values | {"transaction_id": "T", "recall_handle": None}
+    for given in (values, full):
+        assert write(given) == SendMessageResponse.of(given).encode()
+    assert write(full) == {"msgId": "ID", "queueId": "3", "queueOffset": "1099511627776"} | {
+        "transactionId": "T"
+    }
+    for missing in values:
+        with pytest.raises(KeyError, match=missing):
+            write({name: value for name, value in full.items() if name != missing})

@@ -132,6 +132,7 @@ class ReceiveAdapter:
 
 
 _READ = reader(PullMessageRequest)
+_WRITTEN = PullMessageResponse.writer()
 
 
 def _wanted(command: Command) -> ReceiveRequest:
@@ -159,13 +160,15 @@ def _wanted(command: Command) -> ReceiveRequest:
 
 
 def _answer(command: Command, result: ReceiveResult) -> Command:
-    fields = PullMessageResponse.written(
-        suggest_which_broker_id=result.next_broker_id,
-        next_begin_offset=result.next_offset,
-        min_offset=result.min_offset,
-        max_offset=result.max_offset,
-        topic_sys_flag=result.topic_sys_flag,
-        group_sys_flag=result.group_sys_flag,
+    fields = _WRITTEN(
+        {
+            "suggest_which_broker_id": result.next_broker_id,
+            "next_begin_offset": result.next_offset,
+            "min_offset": result.min_offset,
+            "max_offset": result.max_offset,
+            "topic_sys_flag": result.topic_sys_flag,
+            "group_sys_flag": result.group_sys_flag,
+        }
     )
     records = result.records
     if (projection := (command.ext or {}).get(PROJECTION)) is not None:

@@ -76,12 +76,9 @@ class Admitted:
     topic: TopicConfig
     group: SubscriptionGroupConfig
     subscription: SubscriptionData
+    codes: list[int] | None
+    """Tag codes that are wanted; None for all."""
     filter_by: Filter | None = None
-
-    @property
-    def codes(self) -> list[int] | None:
-        """Tag codes that are wanted; None for all."""
-        return self.subscription.wanted_codes
 
     @property
     def is_filtered(self) -> bool:
@@ -153,14 +150,14 @@ class ReceiveChecks:
                 f"queueId[{request.queue_id}] is illegal, topic:[{request.topic}]"
                 f" topicConfig.readQueueNums:[{topic.read_queues}]",
             )
-        subscription, filter_by = self._subscription(request, group)
+        subscription, codes, filter_by = self._subscription(request, group)
         if request.light:
             request = _of_light_topic(request)
-        return Admitted(request, topic, group, subscription, filter_by)
+        return Admitted(request, topic, group, subscription, codes, filter_by)
 
     def _subscription(
         self, request: ReceiveRequest, group: SubscriptionGroupConfig
-    ) -> tuple[SubscriptionData, Filter | None]:
+    ) -> tuple[SubscriptionData, list[int] | None, Filter | None]:
         own = request.filter
         if own is not None:
             try:
@@ -185,10 +182,13 @@ class ReceiveChecks:
         if self._rules.reject_pull_consumers and self._consumers.consumer(group.name) is None:
             self._refuse_absent(group.name)
         filter_by = self._filter(request, found) if sql_serves else None
+        codes = found.wanted_codes
         if own is not None:
-            choice = Choice(found.wanted_codes, filter_by)
+            choice = Choice(codes, filter_by)
             self._expressions.note(own.kind or ExpressionType.TAG, own.expression or "", choice)
-        return found, filter_by if sql_serves else self._retry_filter(request)
+        if not sql_serves and self._rules.filter_retries and names.is_retry(request.topic):
+            filter_by = self._filters.for_retries(request.group)
+        return found, codes, filter_by
 
     def _registered(
         self, request: ReceiveRequest, group: SubscriptionGroupConfig
@@ -240,10 +240,6 @@ class ReceiveChecks:
             return compiled(found.expression)
         except tags.ExpressionError as error:
             raise _unparsable(error) from error
-
-    def _retry_filter(self, request: ReceiveRequest) -> Filter | None:
-        is_retry = self._rules.filter_retries and names.is_retry(request.topic)
-        return self._filters.for_retries(request.group) if is_retry else None
 
     def _refuse_absent(self, group: str) -> None:
         raise Refusal(

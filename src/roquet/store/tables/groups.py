@@ -122,7 +122,7 @@ class GroupTable:
 
     def get(self, name: str) -> SubscriptionGroupConfig | None:
         """Return a group's configuration, None when there is no such group; create nothing."""
-        if self.is_light(name):
+        if self._light_queues and self.is_light(name):
             return SubscriptionGroupConfig(name=name)
         return self._groups.get(name)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from roquet.broker.api.refusal import Refusal
     from roquet.remoting.router import Request
 
+_WRITTEN = SendMessageResponse.writer()
 _SHORT_HEADER = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 
@@ -32,12 +33,14 @@ class SendAnswers:
     def stored(self, request: Request, result: SendResult) -> Command:
         """Return the answer for what was stored."""
         ids = result.message_ids
-        fields = SendMessageResponse.written(
-            msg_id=ids[0] if len(ids) == 1 else ",".join(ids),
-            queue_id=result.queue_id,
-            queue_offset=result.queue_offset,
-            transaction_id=result.transaction_id,
-            recall_handle=result.recall_handle,
+        fields = _WRITTEN(
+            {
+                "msg_id": ids[0] if len(ids) == 1 else ",".join(ids),
+                "queue_id": result.queue_id,
+                "queue_offset": result.queue_offset,
+                "transaction_id": result.transaction_id,
+                "recall_handle": result.recall_handle,
+            }
         )
         fields.update(self._ext)
         return reply_to(request.command, STATUSES[result.status], ext=fields)

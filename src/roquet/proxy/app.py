@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from roquet.broker.operations.local import LocalBroker
     from roquet.proxy.brokers.api import Brokers
     from roquet.proxy.cluster.config import ClusterConfig
+    from roquet.proxy.groups.own import OwnMembers
     from roquet.proxy.rules.limits import ProxyLimits
     from roquet.proxy.services.clients import Session
     from roquet.proxy.transport import PlainCalls
@@ -84,12 +85,14 @@ def build_cluster(
     *,
     account: Credentials | None = None,
     health_port: int | None = None,
+    groups: OwnMembers | None = None,
 ) -> Proxy:
     """Wire the front of a cluster; connections to it have the TLS that the environment says.
 
     With an account, which signs what the proxy asks brokers and name servers, clients have to be
     users of the brokers and are judged by the policies there; without one nobody is checked. On
-    `health_port` of the same address it serves /livez, /readyz and /metrics.
+    `health_port` of the same address it serves /livez, /readyz and /metrics. `groups` hear of
+    clients in groups.
 
     Raises UsageError for name servers that are none, without the message definitions, or for TLS
     that cannot be.
@@ -138,6 +141,9 @@ def build_cluster(
         proxy = _built(brokers, host, rules, TlsConfig(), before, fast=forwarded, look=look)
     if forwarded is not None:
         forwarded.use(proxy.front, proxy.port)
+    if groups is not None:
+        proxy.front.sessions.listen_groups(groups.grpc_registered)
+        proxy.front.sessions.listen(groups.grpc_left)
     return proxy
 
 

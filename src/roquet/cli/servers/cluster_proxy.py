@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
     from roquet.acl.credentials import Credentials
     from roquet.acl.rights import RequestGuard
+    from roquet.proxy.groups.own import OwnMembers
     from roquet.proxy.remoting.app import RemotingProxy
+    from roquet.service.lifecycle import App
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +105,11 @@ def _remoting_of(given: Mapping[str, str], port: int | None) -> RemotingLimits |
 
 
 def _remoting(
-    rules: RemotingLimits, of: ProxySettings, host: str, guard: RequestGuard | None
+    rules: RemotingLimits,
+    of: ProxySettings,
+    host: str,
+    guard: RequestGuard | None,
+    members: OwnMembers | None,
 ) -> RemotingProxy:
     """Wire the remoting port, with the certificate of gRPC if it has one."""
     return build_remoting(
@@ -115,7 +121,18 @@ def _remoting(
         outgoing=environment_options(os.environ),
         credentials=of.account,
         guard=None if guard is None else guard.check,
+        members=members,
     )
+
+
+def _members(of: ProxySettings, rng: random.Random) -> tuple[App | None, OwnMembers | None]:
+    """Wire what tells other proxies of members of groups, unless no topic is named for it."""
+    if not of.cluster.sync_topic:
+        return None, None
+    from roquet.proxy.groups.app import build_members  # noqa: PLC0415  (needs the extra)
+
+    ports = {"grpc_port": of.grpc.port, "remoting_port": of.remoting.port if of.remoting else 0}
+    return build_members(of.cluster, SystemClock(), rng, account=of.account, **ports)
 
 
 def proxy(options: argparse.Namespace) -> int:
@@ -130,6 +147,7 @@ def proxy(options: argparse.Namespace) -> int:
         # Nobody who is not checked asks by the account of the proxy.
         account = of.account if of.checks_clients else None
         host = options.bind
+        told, members = _members(of, rng)
         built = build_cluster(
             of.cluster,
             host,
@@ -138,9 +156,10 @@ def proxy(options: argparse.Namespace) -> int:
             rng,
             account=account,
             health_port=options.health_port,
+            groups=members,
         )
         asked = of.remoting
-        remoting = None if asked is None else _remoting(asked, of, host, built.guard)
+        remoting = None if asked is None else _remoting(asked, of, host, built.guard, members)
         if remoting is not None:
             connections = "Connections of remoting clients"
             built.metrics.watch("remoting_connections", connections, remoting.connections)
@@ -152,6 +171,8 @@ def proxy(options: argparse.Namespace) -> int:
 
     async def serve(stop: asyncio.Event) -> int:
         async with contextlib.AsyncExitStack() as stack:
+            if told is not None:
+                await stack.enter_async_context(told)
             ports = in_the_way("--grpc-port", built.app, health_port=options.health_port)
             await stack.enter_async_context(ports)
             where = f"gRPC on {join_address(options.bind, built.port.port)}"

@@ -44,3 +44,13 @@ class ClusterConfig:
         unit="s",
         low=2,
     )
+    sync_topic: str = setting(
+        "heartbeatSyncerTopicName",
+        "DefaultHeartBeatSyncerTopic",
+        "Topic through which proxies tell one another of members of groups; empty for none.",
+    )
+    serve_host: str = setting(
+        "localServeAddr",
+        "",
+        "Address of this proxy in what it tells others; empty for that of the host.",
+    )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from roquet.acl.credentials import Credentials
     from roquet.base.clock import Clock
+    from roquet.proxy.groups.own import OwnMembers
     from roquet.proxy.remoting.limits import RemotingLimits
     from roquet.remoting.router import Guard, Peer
     from roquet.remoting.tls import TlsOptions
@@ -62,12 +63,14 @@ def build(
     credentials: Credentials | None = None,
     guard: Guard | None = None,
     rng: random.Random | None = None,
+    members: OwnMembers | None = None,
 ) -> RemotingProxy:
     """Wire the port. Nothing is opened before the app is entered.
 
     `tls` is the port's, `outgoing` that of connections to brokers and name servers. `credentials`
     sign what the proxy asks for itself: where brokers are, and the types of topics; never what
-    clients ask. `guard` judges each request before it goes anywhere; the broker does so again.
+    clients ask. `members` hear of clients in groups and know those of other proxies. `guard` judges
+    each request before it goes anywhere; the broker does so again.
     Raises UsageError for TLS that cannot be.
     """
     rng = rng or random.Random()  # noqa: S311  (spreads load, guards nothing)
@@ -90,7 +93,7 @@ def build(
     forwarder = Forwarder(sessions, brokers)
     plain = _plain_sends(own, rules, guard, clock)
     forwarded = ForwardedRequests(sessions, forwarder, types, rules, clock, plain=plain)
-    clients = ClientRequests(sessions, brokers, forwarder)
+    clients = ClientRequests(sessions, brokers, forwarder, members)
     shown = _shown(rules, host)
     asked = NameServers(passing, name_servers, rng)
     routes = Routes(asked, brokers, sessions, lambda: f"{shown}:{server.port}", clock)

@@ -16,6 +16,7 @@ from roquet.protocol.bodies.clients import CheckClient, HeartbeatData
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.fastjson import JsonError
+from roquet.proxy.groups.answers import with_members
 from roquet.proxy.remoting.limits import (
     CLIENT_BROKERS_MAX,
     DEFAULT,
@@ -30,6 +31,7 @@ from roquet.service.slices import read_body, read_parts
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from roquet.proxy.groups.own import OwnMembers
     from roquet.proxy.remoting.brokers import Brokers
     from roquet.proxy.remoting.forwarding import Forwarder
     from roquet.proxy.remoting.sessions import Session, Sessions
@@ -54,8 +56,15 @@ class _Beaten:
 class ClientRequests:
     """Handlers of heartbeats, and of questions about groups."""
 
-    def __init__(self, sessions: Sessions, brokers: Brokers, forwarder: Forwarder) -> None:
-        """Pass them to the brokers."""
+    def __init__(
+        self,
+        sessions: Sessions,
+        brokers: Brokers,
+        forwarder: Forwarder,
+        own: OwnMembers | None = None,
+    ) -> None:
+        """Pass them to the brokers; `own` knows what other proxies say, and tells them."""
+        self._own = own
         self._sessions = sessions
         self._brokers = brokers
         self._forwarder = forwarder
@@ -75,6 +84,8 @@ class ClientRequests:
     def client_closed(self, key: int) -> None:
         """Forget a client."""
         self._beaten.pop(key, None)
+        if self._own is not None:
+            self._own.members.leave(key)
 
     async def heartbeat(self, request: Request) -> Command:
         """Register a client's groups (34) with its brokers.
@@ -100,6 +111,7 @@ class ClientRequests:
         if answer.code == ResponseCode.SUCCESS and not session.is_closed:
             done = _Beaten(now_s, command, frozenset(names), answer)
             self._beaten[request.peer.key] = done
+            self._note(request, said)
         return dataclasses.replace(answer)
 
     async def unregister(self, request: Request) -> Command:
@@ -108,19 +120,36 @@ class ClientRequests:
         session = self._sessions.of(request.peer)
         session.keep(None)
         self._beaten.pop(request.peer.key, None)
+        if self._own is not None and (group := _group_of(command)):
+            self._own.members.leave(request.peer.key, group)
         names = [connection.broker for connection in session.connections()]
         results = await asyncio.gather(*(self._told(session, name, command) for name in names))
         return _together(command, results)
 
     async def members(self, request: Request) -> Command:
-        """Ask a broker of the client for the members of a group (38, 203)."""
-        session = self._sessions.of(request.peer)
+        """Ask a broker of the client for the members of a group (38, 203).
+
+        The answer has members that no broker knows as well: clients of gRPC, and of other proxies.
+        """
+        session, command = self._sessions.of(request.peer), request.command
         names = dict.fromkeys(connection.broker for connection in session.connections())
         names.update(session.routed)
+        group = _group_of(command)
+        known = () if self._own is None else tuple(self._own.members.of(group))
+        others = [member for member in known if not member.at_brokers]
+        if not names and others:
+            # A tool asks for no route before.
+            for subscription in others[0].consumer.subscriptions[:1]:
+                names.update(dict.fromkeys(await self._brokers.of_topic(subscription.topic)))
         if not names:
             text = "no broker of this client is known: it has asked for no route and sent nothing"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)
-        return await self._first(session, names, request.command)
+        answer = await self._first(session, names, command)
+        try:
+            return with_members(command, answer, others) if others else answer
+        except JsonError as error:
+            text = f"a broker names members unreadably: {error}"
+            raise Refused(ResponseCode.SYSTEM_ERROR, text) from error
 
     async def check(self, request: Request) -> Command:
         """Have a consumer's subscription checked (46) by a broker of its topic.
@@ -138,6 +167,14 @@ class ClientRequests:
         if not names:
             return reply_to(command)
         return await self._first(self._sessions.of(request.peer), sorted(names), command)
+
+    def _note(self, request: Request, said: HeartbeatData) -> None:
+        if self._own is not None and said.client_id is not None:
+            command = request.command
+            who = said.client_id, command.language, command.version
+            self._own.remoting_registered(
+                request.peer.key, who, request.peer.address, said.consumers
+            )
 
     async def _first(self, session: Session, names: Iterable[str], command: Command) -> Command:
         failures: list[str] = []
@@ -177,6 +214,11 @@ class ClientRequests:
             # The broker forgets the client with its connection.
             log.debug("%s has not left %s: %s", session.peer.address, name, error)
             return error
+
+
+def _group_of(command: Command) -> str:
+    """Return the consumer group that a request names, empty for none."""
+    return (command.ext or {}).get("consumerGroup", "")
 
 
 def _same(before: _Beaten, command: Command, names: list[str], now_s: float) -> bool:

@@ -76,9 +76,8 @@ WITHOUT_EFFECT: Mapping[str, str] = {
 
 _IN_CLUSTER = {
     "all brokers that the name servers know are served": "rocketMQClusterName",
-    "proxies need not know of one another: each answers for its own clients": """
-        proxyClusterName proxyName localServeAddr heartbeatSyncerTopicClusterName
-        heartbeatSyncerTopicName""",
+    "proxies have no names; the topic of their notices is on all brokers": """
+        proxyClusterName proxyName heartbeatSyncerTopicClusterName""",
     "a broker serves local mode itself: roquet broker --proxy": "brokerConfigPath",
     "name servers are given by their addresses": "namesrvDomain namesrvDomainSubgroup",
     "one connection to each broker carries all requests": "rocketmqMQClientNum",

@@ -90,6 +90,9 @@ class Session:
     """Those that a producer sends to."""
     consumer: ConsumerData | None = None
     request_timeout_ms: int = 0
+    version: int = 0
+    settings: bytes = b""
+    """As it has shown them last."""
     broker: str = ""
     """The one that there is, if it is alone."""
     ended: Callable[[Session], None]
@@ -164,6 +167,7 @@ class Sessions:
         """What accounts signed with when clients were last compared with them."""
         self._listeners: list[Callable[[Session], None]] = []
         self._of_streams: list[Callable[[Session], None]] = []
+        self._of_groups: list[Callable[[Session, ConsumerData | None], None]] = []
 
     def __len__(self) -> int:
         return len(self._known)
@@ -175,6 +179,10 @@ class Sessions:
     def listen(self, listener: Callable[[Session], None]) -> None:
         """Have `listener(session)` called for each client that has gone."""
         self._listeners.append(listener)
+
+    def listen_groups(self, listener: Callable[[Session, ConsumerData | None], None]) -> None:
+        """Have `listener(session, consumer)` called for each client that is put into groups."""
+        self._of_groups.append(listener)
 
     def listen_streams(self, listener: Callable[[Session], None]) -> None:
         """Have `listener(session)` called for each client whose stream has ended."""
@@ -216,9 +224,11 @@ class Sessions:
         session = self._shown(context, settings)
         session.stream = stream
         session.is_current = functools.partial(is_current, context, self._brokers.guard)
+        before, session.settings = session.settings, settings.SerializeToString()
         try:
             await self._register(session, shape, context)
         except (Rejected, Refusal):
+            session.settings = before
             # Settings that are refused take no place, nor memory.
             if not session.kind:
                 self.forget(session)
@@ -299,6 +309,10 @@ class Sessions:
             heard_at_ms=self._brokers.clock.now_ms(),
         )
         await self._brokers.register(data, client, context.caller)
+        session.version = context.caller.version
+        if self._known.get((session.access_key, session.client_id)) is session:
+            for listener in self._of_groups:
+                listener(session, consumer)
 
     async def _merge(self, settings: Any, context: Context) -> None:
         """Add what the broker's side says of settings."""

@@ -1,0 +1,120 @@
+"""RocketMQ's proxy and ours before one broker, with a client at each of them."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from grpc_calls import acknowledgement, called, consumer, received
+from grpc_harness import SYNC_TOPIC, Peer, ProxyWorld
+from interop_world import until
+from roquet.protocol.bodies.clients import ConsumerConnection, decode_consumer_ids
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
+from roquet.proxy import messages as pb
+from roquet.proxy.rules.codes import Code
+from roquet.remoting.blocking import BlockingConnection
+from roquet.testing.java import fetch_jars, free_port, roquet_process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(600)
+
+
+class Ours:
+    """Our proxy beside RocketMQ's, and a client of gRPC at it."""
+
+    def __init__(self, world: ProxyWorld, folder: Path) -> None:
+        rng = random.Random()
+        self.port, remoting = free_port(rng), free_port(rng)
+        self.remoting = f"127.0.0.1:{remoting}"
+        folder.mkdir()
+        file = folder / "rmq-proxy.json"
+        file.write_text(json.dumps({"localServeAddr": "127.0.0.1", "remotingListenPort": remoting}))
+        arguments = ["-n", world.broker.plan.namesrv, "-pc", str(file)]
+        arguments += ["--grpc-port", str(self.port)]
+        self.process = roquet_process("ours", folder / "home", "proxy", *arguments)
+        self.process.start("The Proxy boot success")
+        self.peer = Peer("python", folder / "peer", f"127.0.0.1:{self.port}")
+
+    def stop(self) -> None:
+        self.peer.close()
+        self.process.kill()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[ProxyWorld]:
+    built = ProxyWorld.start(fetch_jars(), tmp_path, "java")
+    yield built
+    built.stop()
+
+
+@pytest.fixture
+def ours(world: ProxyWorld, tmp_path: Path) -> Iterator[Ours]:
+    built = Ours(world, tmp_path / "ours-proxy")
+    yield built
+    built.stop()
+
+
+def connections(address: str, group: str) -> ConsumerConnection | None:
+    """Ask a proxy what `mqadmin consumerConnection` asks."""
+    asked = {"consumerGroup": group}
+    with BlockingConnection(address) as connection:
+        answer = connection.call(Command(RequestCode.GET_CONSUMER_CONNECTION_LIST, asked), 10.0)
+    return ConsumerConnection.decode(answer.body) if answer.code == 0 else None
+
+
+def clients(address: str, group: str) -> set[str]:
+    """Return the ids of a group's members as a proxy tells them."""
+    asked = {"consumerGroup": group}
+    with BlockingConnection(address) as connection:
+        answer = connection.call(Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, asked), 10.0)
+    ids = set(decode_consumer_ids(answer.body)) if answer.code == 0 else set[str]()
+    found = connections(address, group)
+    return ids & {one.client_id for one in found.connections} if found is not None else set()
+
+
+def taken(port: int, topic: str, group: str, client: str) -> list[pb.Message]:
+    """Receive once by raw calls as this client."""
+    shown = pb.TelemetryCommand(settings=consumer(group, 3, topic)).SerializeToString()
+    called(port, "Telemetry", shown, client=client)
+    request = received(topic, group).SerializeToString()
+    ((*parts,),) = called(port, "ReceiveMessage", request, client=client)
+    answers = [pb.ReceiveMessageResponse.FromString(part) for part in parts]
+    return [one.message for one in answers if one.WhichOneof("content") == "message"]
+
+
+def test_proxies_of_both_makes_tell_each_other_of_members(world: ProxyWorld, ours: Ours) -> None:
+    topic, group = world.topic("Mixed", "NORMAL"), world.group("mixed")
+    theirs = world.peer("python")
+    tags = {"topic": topic, "group": group}
+    ours.peer.ask("open", **tags)
+    theirs.ask("open", **tags)
+    for address in (ours.remoting, world.remoting):
+        until(f"two members at {address}", lambda at=address: len(clients(at, group)) == 2, 90)
+        found = connections(address, group)
+        assert found is not None
+        assert found.subscriptions[topic].expression == "*"
+    ours.peer.ask("close", group=group)
+    until("ours has gone at theirs", lambda: len(clients(world.remoting, group)) == 1, 20)
+    assert SYNC_TOPIC not in found.subscriptions
+
+
+def test_handle_of_one_proxy_is_acknowledged_at_the_other(world: ProxyWorld, ours: Ours) -> None:
+    topic, group = world.topic("Handles", "NORMAL"), world.group("handles")
+    theirs = int(world.endpoint.rpartition(":")[2])
+    for first, second in ((theirs, ours.port), (ours.port, theirs)):
+        sender = world.peer("python") if first == theirs else ours.peer
+        sender.send(topic, [{"body": b"one"}])
+        (message,) = taken(first, topic, group, f"taker-{first}")
+        shown = pb.TelemetryCommand(settings=consumer(group, 3, topic)).SerializeToString()
+        called(second, "Telemetry", shown, client=f"acker-{first}")
+        request = acknowledgement(topic, group, message).SerializeToString()
+        ((part,),) = called(second, "AckMessage", request, client=f"acker-{first}")
+        answer = pb.AckMessageResponse.FromString(part)
+        assert answer.status.code == Code.OK, answer

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from grpc_calls import acknowledgement, called, consumer, received
 from grpc_harness import SYNC_TOPIC, Peer, ProxyWorld
 from interop_world import until
 from roquet.protocol.bodies.clients import ConsumerConnection, decode_consumer_ids
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
-from roquet.proxy import messages as pb
-from roquet.proxy.rules.codes import Code
 from roquet.remoting.blocking import BlockingConnection
 from roquet.testing.java import fetch_jars, free_port, roquet_process
 
@@ -79,22 +76,11 @@ def clients(address: str, group: str) -> set[str]:
     return ids & {one.client_id for one in found.connections} if found is not None else set()
 
 
-def taken(port: int, topic: str, group: str, client: str) -> list[pb.Message]:
-    """Receive once by raw calls as this client."""
-    shown = pb.TelemetryCommand(settings=consumer(group, 3, topic)).SerializeToString()
-    called(port, "Telemetry", shown, client=client)
-    request = received(topic, group).SerializeToString()
-    ((*parts,),) = called(port, "ReceiveMessage", request, client=client)
-    answers = [pb.ReceiveMessageResponse.FromString(part) for part in parts]
-    return [one.message for one in answers if one.WhichOneof("content") == "message"]
-
-
 def test_proxies_of_both_makes_tell_each_other_of_members(world: ProxyWorld, ours: Ours) -> None:
     topic, group = world.topic("Mixed", "NORMAL"), world.group("mixed")
     theirs = world.peer("python")
-    tags = {"topic": topic, "group": group}
-    ours.peer.ask("open", **tags)
-    theirs.ask("open", **tags)
+    ours.peer.ask("open", topic=topic, group=group)
+    theirs.ask("open", topic=topic, group=group)
     for address in (ours.remoting, world.remoting):
         until(f"two members at {address}", lambda at=address: len(clients(at, group)) == 2, 90)
         found = connections(address, group)
@@ -103,18 +89,3 @@ def test_proxies_of_both_makes_tell_each_other_of_members(world: ProxyWorld, our
     ours.peer.ask("close", group=group)
     until("ours has gone at theirs", lambda: len(clients(world.remoting, group)) == 1, 20)
     assert SYNC_TOPIC not in found.subscriptions
-
-
-def test_handle_of_one_proxy_is_acknowledged_at_the_other(world: ProxyWorld, ours: Ours) -> None:
-    topic, group = world.topic("Handles", "NORMAL"), world.group("handles")
-    theirs = int(world.endpoint.rpartition(":")[2])
-    for first, second in ((theirs, ours.port), (ours.port, theirs)):
-        sender = world.peer("python") if first == theirs else ours.peer
-        sender.send(topic, [{"body": b"one"}])
-        (message,) = taken(first, topic, group, f"taker-{first}")
-        shown = pb.TelemetryCommand(settings=consumer(group, 3, topic)).SerializeToString()
-        called(second, "Telemetry", shown, client=f"acker-{first}")
-        request = acknowledgement(topic, group, message).SerializeToString()
-        ((part,),) = called(second, "AckMessage", request, client=f"acker-{first}")
-        answer = pb.AckMessageResponse.FromString(part)
-        assert answer.status.code == Code.OK, answer

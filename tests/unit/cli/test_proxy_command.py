@@ -38,7 +38,7 @@ def test_proxy_says_where_it_listens_and_which_keys_it_does_not_know(tmp_path: P
         said = running.errors.read_text()
         assert "grpcServerPrt" in said
         assert "did you mean grpcServerPort" in said
-        assert "proxyName has no effect here: proxies need not know of one another" in said
+        assert "proxyName has no effect here: proxies have no names" in said
         assert "rocketmqMQClientNum has no effect here: one connection" in said
 
 

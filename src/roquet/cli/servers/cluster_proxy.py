@@ -171,14 +171,14 @@ def proxy(options: argparse.Namespace) -> int:
 
     async def serve(stop: asyncio.Event) -> int:
         async with contextlib.AsyncExitStack() as stack:
-            if told is not None:
-                await stack.enter_async_context(told)
             ports = in_the_way("--grpc-port", built.app, health_port=options.health_port)
             await stack.enter_async_context(ports)
             where = f"gRPC on {join_address(options.bind, built.port.port)}"
             if remoting is not None:
                 await stack.enter_async_context(in_the_way("--remoting-port", remoting.app))
                 where += f", remoting on {join_address(options.bind, remoting.server.port)}"
+            if told is not None:
+                await stack.enter_async_context(told)
             if built.health is not None:
                 health = join_address(options.bind, built.health.port)
                 where += f", health and figures on {health}"

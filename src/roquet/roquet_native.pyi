@@ -449,6 +449,19 @@ class NetConnection:
         """The processors have finished the first `frames` frames that came out, and have no other."""
     def took(self, size: int) -> None:
         """Work on frames has begun whose news said that they take so many bytes."""
+    def give_back(self) -> None:
+        """Want it back from its thread, if nothing is left to do for it there.
+
+        `back` or `stays` follows, unless it has ended. What is written before that may be lost.
+        """
+    def socket(self) -> int:
+        """Take its descriptor after `back`, once. Raises ValueError."""
+    def take_back(self, ingest: Ingest | None, *, works: bool, waits: bool) -> tuple[bytes, bool]:
+        """Take over what was known of its peer, once: (start of a frame, whether held pulls are due).
+
+        `ingest` knows the connection already; its processors have requests of it in hand
+        (`works`) or are to get some yet (`waits`). Raises ValueError.
+        """
     def traffic(self) -> int:
         """A number that moves with everything that is read or written."""
 
@@ -781,7 +794,7 @@ class NetThreads:
         self, thread: int
     ) -> list[
         tuple[
-            Literal["frames", "left", "agreed", "drained", "closed"],
+            Literal["frames", "left", "agreed", "drained", "stays", "back", "closed"],
             int,
             list[_Frame],
             int,
@@ -800,8 +813,8 @@ class NetThreads:
         The time is when frames were read, in Unix milliseconds; the wait is for how many they had
         lain in the kernel by then, if their connection was not read meanwhile; `took` is to be told
         of the size.
-        `frames` are for the processors, `left` is a held pull for them, `closed` is the last of a
-        connection.
+        `frames` are for the processors, `left` is a held pull for them, `closed` or `back` is the
+        last of a connection.
         """
     def set_now(self, now_ms: int, stands: bool = False) -> None:
         """Go by the clock that says this now, in Unix milliseconds; one that `stands` moves only so."""

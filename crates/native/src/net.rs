@@ -4,10 +4,11 @@
 #![allow(clippy::needless_pass_by_value)]
 
 use std::net::TcpStream;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use pyo3::prelude::{pyclass, pymethods, Bound, PyResult, Python};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::{pyclass, pymethods, Bound, PyErr, PyResult, Python};
 use pyo3::types::{PyBytes, PyList, PyListMethods};
 use roquet_core::ingest::pop::Popping;
 use roquet_core::ingest::Shared;
@@ -200,10 +201,45 @@ impl NetConnection {
         self.handle.took(size);
     }
 
+    /// Want it back from its thread: `back` or `stays` follows, unless it has ended.
+    fn give_back(&self) {
+        self.handle.give_back();
+    }
+
+    /// Take its descriptor after `back`, once.
+    fn socket(&self) -> PyResult<RawFd> {
+        let socket = self.handle.take_socket().ok_or_else(not_given_back)?;
+        Ok(socket.into_raw_fd())
+    }
+
+    /// Take over what was known of its peer, once: the start of a frame, and whether pulls that it
+    /// holds are due. The ingest of the loop, where there is one, knows the connection already;
+    /// its processors have requests of it in hand (`works`) or are to get some yet (`waits`).
+    #[pyo3(signature = (ingest, *, works, waits))]
+    fn take_back<'py>(
+        &self,
+        py: Python<'py>,
+        ingest: Option<Bound<'_, Ingest>>,
+        works: bool,
+        waits: bool,
+    ) -> PyResult<(Bound<'py, PyBytes>, bool)> {
+        let mut handed = self.handle.take_back().ok_or_else(not_given_back)?;
+        let kept = PyBytes::new(py, &std::mem::take(&mut handed.kept));
+        let due = ingest.is_some_and(|ingest| {
+            let key = self.handle.key();
+            ingest.get().take_over(key, handed, (works, waits))
+        });
+        Ok((kept, due))
+    }
+
     /// A number that moves with everything that is read or written.
     fn traffic(&self) -> u64 {
         self.handle.traffic()
     }
+}
+
+fn not_given_back() -> PyErr {
+    PyValueError::new_err("it was not given back")
 }
 
 fn tuple<'py>(py: Python<'py>, news: News, popping: Option<&Popping>) -> PyResult<NewsTuple<'py>> {
@@ -238,6 +274,8 @@ fn tuple<'py>(py: Python<'py>, news: News, popping: Option<&Popping>) -> PyResul
         }
         News::Agreed(key) => ("agreed", key, list, 0, 0, 0, String::new(), 0, none),
         News::Drained(key) => ("drained", key, list, 0, 0, 0, String::new(), 0, none),
+        News::Stays(key) => ("stays", key, list, 0, 0, 0, String::new(), 0, none),
+        News::GivenBack(key) => ("back", key, list, 0, 0, 0, String::new(), 0, none),
         News::Closed(key, why) => ("closed", key, list, 0, 0, 0, why, 0, none),
     })
 }

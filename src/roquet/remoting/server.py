@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import reply_to
 from roquet.protocol.hosts import Network, join_address
+from roquet.remoting.accept_rate import AcceptRate
 from roquet.remoting.balancer import Balancers
 from roquet.remoting.codec import FRAME_SIZE_MAX
-from roquet.remoting.connections.accept_rate import AcceptRate
 from roquet.remoting.connections.connection import KEYS, RECEIVE_SIZE, Connection
 from roquet.remoting.connections.in_flight import ClockJumpDetector
 from roquet.remoting.connections.ingest import Ingest, PlainIngest

@@ -13,7 +13,7 @@ from descriptors import alive, opened, returned, without_collector
 from roquet.base.clock import SystemClock
 from roquet.protocol.codes import ResponseCode
 from roquet.remoting.client import Client
-from roquet.remoting.connections.native import NativeConnection
+from roquet.remoting.connections.native_connection import NativeConnection
 from roquet.testing.cluster import pull_command, running_broker, send_command
 from roquet.testing.pair import certificate
 

@@ -16,7 +16,7 @@ from roquet._native import RemotingTls
 from roquet.base.clock import SystemClock
 from roquet.protocol.command import Command
 from roquet.remoting.connections import native, tls_socket
-from roquet.remoting.connections.native import NativeConnection
+from roquet.remoting.connections.native_connection import NativeConnection
 from roquet.remoting.tls import ClientTls, ServerTls, TlsConfig, TlsOptions
 
 if TYPE_CHECKING:

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::accounts::{Accounts, ACCESS_KEY};
+use super::long_polling::Held;
 use super::table::Table;
 use super::{FeedResult, Ingest};
 use crate::codec::command::{Encoding, Header};
 use crate::codec::frame::Frame;
 use crate::codec::host;
+use crate::store::Store;
 
 /// What is known of whoever sent the start of a frame. The signature is over the whole frame, so
 /// that the frame itself proves nothing before its last byte.
@@ -115,6 +117,18 @@ impl Connection {
     }
 }
 
+/// What one ingest knows of a connection that another feeds from then on.
+#[derive(Debug, Default)]
+pub struct Handed {
+    /// The start of a frame, which is to be fed as if it were read now.
+    pub kept: Vec<u8>,
+    /// Whether everything was for the processors until they have finished what they had.
+    passing: bool,
+    proven: bool,
+    /// In the order in which they came.
+    pulls: Vec<Held>,
+}
+
 /// The header of the frame that begins with `bytes`; `None` while it is not whole, and for one that
 /// cannot be read, which the end of the frame shows.
 fn start_of(bytes: &[u8]) -> Option<Header<'_>> {
@@ -150,6 +164,46 @@ impl Ingest {
         if let Some(connection) = self.connections.get_mut(&key) {
             connection.proven = true;
         }
+    }
+
+    /// Forgets a connection to which no answer is owed ([`Ingest::owes`]), for another ingest.
+    pub fn hand_over(&mut self, key: u64) -> Handed {
+        debug_assert!(
+            !self.owes(key),
+            "its answer would come where nobody knows it"
+        );
+        let connection = self.connections.remove(&key).unwrap_or_default();
+        let pulls = self.holds.take_connection(key);
+        self.sum_up();
+        Handed {
+            kept: connection.kept,
+            passing: connection.passing,
+            proven: connection.proven,
+            pulls,
+        }
+    }
+
+    /// Goes on with a connection that was opened here and that another ingest has handed over.
+    /// `works` says that the processors have requests of it in hand, `waits` that they are still to
+    /// get some: these come before whatever is read next. True when held pulls are due.
+    pub fn take_over(
+        &mut self,
+        store: &Store,
+        key: u64,
+        handed: Handed,
+        (works, waits): (bool, bool),
+    ) -> bool {
+        let connection = self.connections.entry(key).or_default();
+        connection.passing |= waits || (works && handed.passing);
+        connection.proven |= handed.proven;
+        for held in handed.pulls {
+            let max = store.queues().max(&held.topic, held.queue_id);
+            let max = i64::try_from(max).unwrap_or(i64::MAX);
+            self.holds.take_over(held, max);
+        }
+        self.sum_up();
+        store.set_awaited(self.shared.is_awaited());
+        self.has_due()
     }
 
     /// What is known of whoever sent the bytes that are kept for a connection.

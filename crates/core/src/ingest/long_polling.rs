@@ -114,19 +114,9 @@ impl LongPolling {
         let deadline_ms = wait
             .now_ms
             .saturating_add(self.jitter.spread(wait.at_most_ms));
-        self.last += 1;
-        let id = self.last;
-        self.deadlines.insert((deadline_ms, id));
-        self.connections.entry(wait.key).or_default().insert(id);
-        let topic: Box<str> = request.topic.into();
-        let queues = match self.queues.get_mut(&topic) {
-            Some(queues) => queues,
-            None => self.queues.entry(topic.clone()).or_default(),
-        };
-        queues.entry(request.queue_id).or_default().insert(id);
-        let held = Held {
+        self.insert(Held {
             key: wait.key,
-            topic,
+            topic: request.topic.into(),
             queue_id: request.queue_id,
             from: request.offset,
             choice: request.choice.clone(),
@@ -135,8 +125,36 @@ impl LongPolling {
             since_ms: wait.now_ms,
             accounts: wait.accounts,
             state: Turn::Waits,
+        });
+    }
+
+    fn insert(&mut self, held: Held) -> u64 {
+        self.last += 1;
+        let id = self.last;
+        self.deadlines.insert((held.deadline_ms, id));
+        self.connections.entry(held.key).or_default().insert(id);
+        let queues = match self.queues.get_mut(&held.topic) {
+            Some(queues) => queues,
+            None => self.queues.entry(held.topic.clone()).or_default(),
         };
+        queues.entry(held.queue_id).or_default().insert(id);
         self.held.insert(id, held);
+        id
+    }
+
+    /// Lets a pull wait on that waited elsewhere, until the time that it was given there. Its queue
+    /// may have grown up to `max` since, of which nobody tells again.
+    pub(super) fn take_over(&mut self, mut held: Held, max: i64) {
+        let is_due = held.is_over() || max > held.from;
+        if is_due && !held.is_over() {
+            held.state = Turn::Due;
+        } else if !is_due {
+            held.state = Turn::Waits;
+        }
+        let id = self.insert(held);
+        if is_due {
+            self.due.push_back(id);
+        }
     }
 
     /// Makes the pulls due that wait for messages below `max` of a queue.
@@ -217,11 +235,15 @@ impl LongPolling {
         Some(held)
     }
 
+    /// Takes out the pulls of a connection, in the order in which they came.
+    pub(super) fn take_connection(&mut self, key: u64) -> Vec<Held> {
+        let all = self.connections.get(&key).cloned().unwrap_or_default();
+        all.into_iter().filter_map(|id| self.take(id)).collect()
+    }
+
     /// Drops the pulls of a connection.
     pub(super) fn drop_connection(&mut self, key: u64) {
-        for id in self.connections.get(&key).cloned().unwrap_or_default() {
-            self.take(id);
-        }
+        self.take_connection(key);
     }
 }
 
@@ -346,6 +368,50 @@ mod tests {
         assert!(holds.take(3).is_some() && holds.take(3).is_none());
         assert!(holds.queues.is_empty() && holds.connections.is_empty());
         assert!(holds.deadlines.is_empty());
+    }
+
+    #[test]
+    fn pulls_that_are_taken_over_wait_as_long_and_for_the_same() {
+        let (mut there, mut here) = (LongPolling::new(1), LongPolling::new(2));
+        hold(&mut here, 9, 0, 0, 9000);
+        for queue_id in 0..4 {
+            hold(&mut there, 1, queue_id, 5, 10_000);
+        }
+        hold(&mut there, 2, 0, 5, 10_000);
+        there.arrived("T", 2, 6);
+        let deadlines = |holds: &LongPolling| -> Vec<i64> {
+            let all = holds.held.values().filter(|held| held.key == 1);
+            let mut found: Vec<i64> = all.map(|held| held.deadline_ms).collect();
+            found.sort_unstable();
+            found
+        };
+        let before = deadlines(&there);
+        for (held, max) in there.take_connection(1).into_iter().zip([5, 6, 6, 0]) {
+            here.take_over(held, max);
+        }
+        assert_eq!((there.len(), here.len()), (1, 5));
+        assert_eq!(due(&mut there), [0; 0]);
+        assert_eq!(deadlines(&here), before);
+        // Those whose queue has grown meanwhile, or had before; the others go on waiting.
+        assert_eq!(due(&mut here), [3, 4]);
+        here.arrived("T", 3, 6);
+        assert_eq!(due(&mut here), [5]);
+        here.expire(20_000);
+        assert_eq!(due(&mut here).len(), 2);
+    }
+
+    #[test]
+    fn pull_that_is_taken_over_when_its_time_is_over_is_due_once() {
+        let (mut there, mut here) = (LongPolling::new(1), LongPolling::new(2));
+        hold(&mut there, 1, 0, 5, 100);
+        there.expire(5_000);
+        let held = there.take_connection(1).remove(0);
+        here.take_over(held, 9);
+        here.expire(5_000);
+        let (id, held) = here.next_due().unwrap();
+        assert!(held.is_over());
+        here.take(id);
+        assert!(!here.has_due() && here.deadlines.is_empty());
     }
 
     #[test]

@@ -14,9 +14,10 @@ use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use super::given_back::GivenBack;
 use super::lane::{Lane, Order};
 use super::limits::{Charge, Limits};
 use super::poll::Ready;
@@ -28,7 +29,7 @@ use crate::tls::Session;
 /// A connection as the loop sees it.
 pub struct Handle {
     key: u64,
-    lane: Arc<Lane>,
+    pub(super) lane: Arc<Lane>,
     limits: Arc<Limits>,
     unsent: AtomicUsize,
     stuck: AtomicBool,
@@ -39,6 +40,8 @@ pub struct Handle {
     finished: AtomicU64,
     /// Moves with everything that is read or written.
     traffic: AtomicU64,
+    /// What the thread has left for the loop.
+    pub(super) given_back: Mutex<Option<GivenBack>>,
 }
 
 impl Handle {
@@ -53,10 +56,12 @@ impl Handle {
             behind: AtomicBool::new(false),
             finished: AtomicU64::new(0),
             traffic: AtomicU64::new(0),
+            given_back: Mutex::default(),
         }
     }
 
-    pub(super) fn key(&self) -> u64 {
+    /// Its number.
+    pub fn key(&self) -> u64 {
         self.key
     }
 
@@ -268,6 +273,13 @@ impl Connection {
         } else {
             0
         }
+    }
+
+    /// The socket for the loop; `None` while something is left to do here, or at its end.
+    pub(super) fn to_give_back(&self) -> Option<TcpStream> {
+        let ends = self.closing || self.left.is_some() || self.muted || self.hung;
+        let stays = ends || self.tls.is_some() || self.has_output();
+        (!stays).then(|| self.socket.try_clone().ok())?
     }
 
     pub(super) fn has_output(&self) -> bool {

@@ -51,6 +51,8 @@ pub(super) enum Order {
     /// Write what there is, then close.
     Close(u64),
     Abort(u64),
+    /// Give it back to the loop, if nothing is left to do for it.
+    GiveBack(u64),
     Fail(String),
     Replicated(u64),
     Lapse(u64),
@@ -86,6 +88,10 @@ pub enum News {
     Agreed(u64),
     /// The peer takes again what was written for it.
     Drained(u64),
+    /// It cannot be given back now: everything stays as it was.
+    Stays(u64),
+    /// It is the loop's from now on ([`Handle::take_socket`]): the last news of it.
+    GivenBack(u64),
     /// The connection has ended, and why if that is the peer's fault.
     Closed(u64, String),
 }
@@ -95,7 +101,11 @@ impl News {
         let frames = match self {
             Self::Frames { size, .. } => *size,
             Self::Left(_, frame) => frame.size(),
-            Self::Agreed(_) | Self::Drained(_) | Self::Closed(..) => 0,
+            Self::Agreed(_)
+            | Self::Drained(_)
+            | Self::Stays(_)
+            | Self::GivenBack(_)
+            | Self::Closed(..) => 0,
         };
         NEWS_SIZE + frames
     }

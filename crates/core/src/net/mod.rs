@@ -1,7 +1,7 @@
 //! Connections on native threads: from socket to socket without Python's lock and without its loop.
 //!
 //! **Invariant.** A connection belongs to one thread from [`Net::adopt`] until that thread tells of its
-//! end with [`News::Closed`], its last news. Only that thread reads and writes the socket, so that
+//! end with [`News::Closed`], or gives it back with [`News::GivenBack`], its last news. Only that thread reads and writes the socket, so that
 //! bytes of two answers never mix. What a thread reads is judged by the one table of
 //! [`crate::ingest::Shared`]; frames that it does not answer come out as [`News::Frames`], in the
 //! order of their connection, and never before the answers of the same read were written or queued.
@@ -30,6 +30,7 @@
 
 mod connection;
 mod frames;
+mod given_back;
 mod lane;
 mod limits;
 mod poll;

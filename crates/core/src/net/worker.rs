@@ -1,5 +1,6 @@
 //! The thread: waits for its connections, its inbox and the store, and serves them in turn.
 
+mod give_back;
 mod late;
 mod together;
 
@@ -133,6 +134,7 @@ impl Worker {
                 }
                 Order::CaughtUp(key) => self.with(key, |one| one.behind = false),
                 Order::Abort(key) => self.end(key, String::new()),
+                Order::GiveBack(key) => self.give_back(key),
                 Order::Fail(remark) => self.answer_late(|core, now_ms| core.fail(&remark, now_ms)),
                 Order::Replicated(offset) => {
                     self.answer_late(|core, now_ms| core.replicated(offset, now_ms));

@@ -5,7 +5,16 @@ use pyo3::prelude::{Bound, Py, PyResult, Python};
 use pyo3::types::{PyAnyMethods, PyBytes, PyDict, PyDictMethods};
 use pyo3::FromPyObject;
 use roquet_core::ingest::output::Output;
-use roquet_core::ingest::Outbound;
+use roquet_core::ingest::{Handed, Outbound};
+
+use super::Ingest;
+
+impl Ingest {
+    /// Goes on with a connection that a thread has handed over; true when pulls of it are due.
+    pub(crate) fn take_over(&self, key: u64, handed: Handed, of_it: (bool, bool)) -> bool {
+        self.core().take_over(&self.store, key, handed, of_it)
+    }
+}
 
 pub(super) fn rest_of<'py>(
     py: Python<'py>,

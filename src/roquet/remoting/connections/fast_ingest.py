@@ -104,6 +104,7 @@ class FastPath:
         self.connections = NativeConnections(threads)
         self.connections.refresh = self.refresh
         self.connections.settle = self._settle_if_open
+        self.connections.serve = self._serve
         # Bound once: it is asked for every read.
         self._before = owner.before
         self.now_ms = clock.now_ms

@@ -14,114 +14,41 @@ from typing import TYPE_CHECKING, Protocol
 
 from roquet import _native
 from roquet.base.errors import UsageError
-from roquet.base.overriding import override
+from roquet.protocol.codes import RequestCode
 from roquet.protocol.hosts import host_bytes
-from roquet.remoting.codec import command_of, decode
-from roquet.remoting.connections.connection import Connection
-from roquet.remoting.connections.ingest import FeedResult
-from roquet.remoting.connections.limits import MIB, Standing, Stop, stranger_bounds
+from roquet.remoting.codec import command_of
+from roquet.remoting.connections.connection import RECEIVE_SIZE
+from roquet.remoting.connections.ingest import FeedResult, Ingest
+from roquet.remoting.connections.limits import MIB, Standing, stranger_bounds
+from roquet.remoting.connections.native_connection import NativeConnection, NativeTransport
 from roquet.remoting.connections.tls_socket import HandshakeError
-from roquet.remoting.native_transport import NativeTransport
 from roquet.remoting.tls import HANDSHAKE_S
+from roquet.service.background import Tasks
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
     from roquet._native import Ingest as NativeIngest
-    from roquet._native import NetConnection, NetThreads, RemotingTls
+    from roquet._native import NetThreads, RemotingTls
     from roquet.protocol.command import Command
+    from roquet.remoting.connections.connection import Connection
     from roquet.remoting.connections.limits import Budget, ConnectionConfig
     from roquet.remoting.connections.owner import ConnectionOwner
     from roquet.remoting.connections.waits import KernelWaits
 
-HOST_SIZES = (8, 20)
-
-
-class NativeConnection(Connection):
-    """A connection that a thread serves. It implements `router.Peer`."""
-
-    net: NetConnection
-    transport: NativeTransport
-    given = 0
-    """Frames that came here."""
-    _traffic = 0
-    _begins = 0
-    """Bytes of the frames among them that no work has begun on yet."""
-    # What the thread has read before it hears of a stop waits here.
-    _keeps_back = Stop.OUTPUT | Stop.IN_HAND
-
-    @override
-    def _account(self) -> None:
-        """Nothing: its thread counts what is kept for it, and closes it."""
-
-    @override
-    def last_heard_ms(self, now_ms: int) -> int:
-        """Return when its thread was seen to have read or written: the sweep looks every second."""
-        traffic = self.net.traffic()
-        if traffic != self._traffic:
-            self._traffic = traffic
-            self.last_ms = now_ms
-        return self.last_ms
-
-    @override
-    def _pump_on(self) -> None:
-        # In a turn of its own, as if it were read now: not ahead of what is about to be answered.
-        asyncio.get_running_loop().call_soon(self._pump_now)
-
-    def _pump_now(self) -> None:
-        self._pump()
-        self._took()
-
-    @property
-    def is_free(self) -> bool:
-        """Whether the loop has nothing of it to do."""
-        return not self.in_hand and not self._pending and not self.transport.is_closing()
-
-    def take_frames(self, fed: FeedResult, times: tuple[int, int], count: int) -> None:
-        """Take what came of one read that left `count` frames to the loop.
-
-        The times are when it was read, and for how long it had waited then, in milliseconds.
-        """
-        self.given += count
-        if self.transport.is_closing():
-            return
-        self.last_ms = self.received_ms = times[0]
-        if times[1] and self._waits is not None and self._waits.matter(self._now_ms()):
-            self.received_ms -= self._waits.count(times[1])
-        self._take_all(fed)
-        self._took()
-        if not self.in_hand and not self._pending:
-            self.finish()
-
-    def decide(self, raw: bytes) -> FeedResult:
-        """Have frames about popped messages decided in the core, as if the loop had read them.
-
-        Not behind requests of its own that are in hand, which they might depend on.
-        """
-        if not self.is_free:
-            return FeedResult(b"", decode(raw)[0])
-        fed = self._feed(self.key, memoryview(raw), self._now_ms())
-        return FeedResult(fed, []) if isinstance(fed, bytes) else fed
-
-    def begins_with(self, size: int) -> None:
-        """Hear what the frames take that come now."""
-        self._begins += size
-
-    def _took(self) -> None:
-        if self._begins and not self._pending:
-            self.net.took(self._begins)
-            self._begins = 0
-
-    def ended(self, why: str) -> None:
-        """Hear that the thread has closed it, and why if that is the peer's fault."""
-        if why:
-            self._owner.complain(self, why)
-        self.connection_lost(None)
-
-    def finish(self) -> None:
-        """Tell the thread that nothing of this connection is worked on any more."""
-        self.net.finish(self.given)
+POPS = frozenset(
+    {
+        RequestCode.POP_MESSAGE,
+        RequestCode.POP_LITE_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        RequestCode.NOTIFICATION,
+    }
+)
+"""Requests of connections that pop: the loop decides about them, and serves such connections."""
 
 
 class NativeConnections:
@@ -133,6 +60,12 @@ class NativeConnections:
         self._net: NetThreads | None = None
         self._connections: dict[int, NativeConnection] = {}
         self._handshakes: dict[int, asyncio.Future[None]] = {}
+        self._ingest: NativeIngest | None = None
+        self._tasks = Tasks()
+        """Connections on their way back to the loop: two turns of it each."""
+        self._buffer: memoryview | None = None
+        self.returned = 0
+        """How many connections have gone back to the loop."""
         self.clock_stands = False
         """Whether the clock moves only when that is told: one of tests."""
         self.refresh: Callable[[], None] = _nothing
@@ -141,6 +74,8 @@ class NativeConnections:
         """Books what the threads have counted: processors are about to ask."""
         self.resume: Callable[[int, Command], None] = _nowhere
         """Takes a held pull that may no longer be answered by a thread."""
+        self.serve: Callable[[], None] = _nothing
+        """Answers the held pulls that are due on the loop."""
 
     @property
     def threads(self) -> int:
@@ -182,6 +117,7 @@ class NativeConnections:
             high_water=config.high_water,
             strangers=stranger_bounds(total_max),
         )
+        self._ingest = ingest
         loop = asyncio.get_running_loop()
         for thread, descriptor in enumerate(self._net.descriptors()):
             loop.add_reader(descriptor, self._news, thread)
@@ -292,16 +228,46 @@ class NativeConnections:
                 else:
                     fed = FeedResult(b"", [command_of(frame) for frame in frames], broken=why)
                 connection.take_frames(fed, (at_ms, waited_ms), count)
+                if raw or any(command.code in POPS for command in fed.commands):
+                    # Behind what it has read, so that this is taken in its order.
+                    connection.ask_back()
             elif what == "left":
                 self.resume(key, command_of(frames[0]))
-            elif what == "agreed":
-                self._agreed(connection)
-            elif what == "drained":
-                connection.transport.drained()
-            else:
+            elif what == "closed":
                 self._lost(connection, why)
+            else:
+                self._goes_on(connection, what)
         # Leavers and questions without an answer change rows as well.
         self.refresh()
+
+    def _goes_on(self, connection: NativeConnection, what: str) -> None:
+        if what == "agreed":
+            self._agreed(connection)
+        elif what == "drained":
+            connection.transport.drained()
+        elif what == "stays":
+            connection.stays()
+        else:
+            assert what == "back", what
+            del self._connections[connection.key]
+            self._tasks.spawn(connection.come_home(), "a connection's way back")
+
+    @property
+    def buffer(self) -> memoryview:
+        """What connections are read into that have come back; made with the first."""
+        if self._buffer is None:
+            self._buffer = memoryview(bytearray(RECEIVE_SIZE))
+        return self._buffer
+
+    def take_over(self, connection: NativeConnection) -> bytes:
+        """Give the loop what a thread knew of a connection; return the start of a frame."""
+        self.returned += 1
+        kept, due = connection.net.take_back(
+            self._ingest, works=connection.in_hand > 0, waits=connection.has_kept_back
+        )
+        if due:
+            self.serve()
+        return kept
 
     def _agreed(self, connection: NativeConnection) -> None:
         waiting = self._handshakes.get(connection.key)
@@ -319,19 +285,11 @@ class NativeConnections:
         connection.transport.lost()
 
 
-class OnLoop(Protocol):
-    """An ingest of the loop that decides what threads leave to it."""
+class OnLoop(Ingest, Protocol):
+    """An ingest of the loop that decides what threads leave to it, or serves what comes back."""
 
     def enter(self, key: int, address: str) -> None:
         """Know a connection of another thread."""
-        ...
-
-    def feed(self, key: int, data: memoryview, now_ms: int) -> FeedResult | bytes:
-        """Take whole frames of it."""
-        ...
-
-    def idle(self, key: int) -> None:
-        """Hear that the processors have finished every command they got of it."""
         ...
 
     def leave(self, key: int) -> None:
@@ -385,7 +343,24 @@ class NativePort:
             config=config,
             waits=waits,
         )
+        if tls is None and self._popped is not None:
+            connection.home = self
         await self.connections.adopt(own, connection, tls, pulls=self._pulls)
+
+    @property
+    def buffer(self) -> memoryview:
+        """What connections are read into that have come back."""
+        return self.connections.buffer
+
+    def enter(self, key: int) -> Ingest:
+        """Return what decides about a connection that has come back."""
+        assert self._popped is not None, "nothing comes back where nobody decides"
+        self._entered.discard(key)
+        return self._popped
+
+    def take_over(self, connection: NativeConnection) -> bytes:
+        """Take what a thread knew of a connection; return the start of a frame."""
+        return self.connections.take_over(connection)
 
     def open(self, key: int, address: str) -> None:
         """Nothing: the thread knows it already."""

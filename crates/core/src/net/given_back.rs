@@ -1,0 +1,43 @@
+//! Giving a connection back to the loop, which goes on with it as if it had accepted it.
+//!
+//! **Invariant.** Either the thread has the connection or the loop. The loop asks
+//! ([`Handle::give_back`]) and orders no writes from then on; the thread has obeyed all orders of before
+//! by the time it reads this one, so that it has nothing to write unless the peer takes nothing. It
+//! gives the connection up when nothing is left to do for it: no output, no answer that waits for a
+//! flush or a copy, no end that is under way, no TLS. Otherwise it says that the connection stays.
+//! All frames that it has read are in the news before that, and it reads nothing behind it: what
+//! the loop then finds in the socket follows on the start of a frame that it is given.
+
+use std::net::TcpStream;
+
+use super::connection::Handle;
+use super::lane::Order;
+use crate::ingest::Handed;
+use crate::store::health::hold;
+
+/// What the loop gets.
+#[derive(Debug)]
+pub(super) struct GivenBack {
+    /// No thread watches it any more.
+    pub(super) socket: Option<TcpStream>,
+    /// What was known of its peer.
+    pub(super) handed: Handed,
+}
+
+impl Handle {
+    /// Wants the connection back: [`super::News::GivenBack`] or [`super::News::Stays`] follows, unless it
+    /// has ended.
+    pub fn give_back(&self) {
+        self.lane.order(Order::GiveBack(self.key()));
+    }
+
+    /// Takes the socket that the thread has given back, once.
+    pub fn take_socket(&self) -> Option<TcpStream> {
+        hold(&self.given_back).as_mut()?.socket.take()
+    }
+
+    /// Takes what was known of its peer there, once, behind the socket.
+    pub fn take_back(&self) -> Option<Handed> {
+        hold(&self.given_back).take().map(|back| back.handed)
+    }
+}

@@ -125,6 +125,7 @@ class NativeConnections:
     def close(self) -> None:
         """End the threads and what is left of their connections."""
         net, self._net = self._net, None
+        self._ingest = None  # it keeps the store and its descriptors
         if net is None:
             return
         loop = asyncio.get_running_loop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 from typing import TYPE_CHECKING
@@ -82,10 +83,15 @@ def test_proxies_of_both_makes_tell_each_other_of_members(world: ProxyWorld, our
     ours.peer.ask("open", topic=topic, group=group)
     theirs.ask("open", topic=topic, group=group)
     for address in (ours.remoting, world.remoting):
-        until(f"two members at {address}", lambda at=address: len(clients(at, group)) == 2, 90)
+        both = functools.partial(_has_two, address, group)
+        until(f"two members at {address}", both, 90)
         found = connections(address, group)
         assert found is not None
         assert found.subscriptions[topic].expression == "*"
+        assert SYNC_TOPIC not in found.subscriptions
     ours.peer.ask("close", group=group)
     until("ours has gone at theirs", lambda: len(clients(world.remoting, group)) == 1, 20)
-    assert SYNC_TOPIC not in found.subscriptions
+
+
+def _has_two(address: str, group: str) -> bool:
+    return len(clients(address, group)) == 2

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NOW = 1_700_000_000_000
 WHEEL = "rmq_sys_wheel_timer"
 REVIVE = "rmq_sys_REVIVE_LOG_c"
-Pop = tuple[str, str, int, int, int, bool, bool, bool, bool]
+Pop = tuple[str, str, int, int, int, bool, bool, bool, bool, int]
 PLAIN = ("broker-a", REVIVE, 8, 100_000, 1000, False, True, False, False, -1)
 MERGES = ("broker-a", REVIVE, 8, 100_000, 1000, True, True, False, False, -1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -200,7 +201,7 @@ async def _two_proxies(folder: Path) -> None:
         assert (await first.beat("plain@1", GROUP, TOPIC)).code == 0
         for client in (first, asked):
             await client.route(TOPIC)
-            await until_so(lambda client=client: _are(client, ["grpc@1", "plain@1"]))
+            await until_so(functools.partial(_are, client, ["grpc@1", "plain@1"]))
             found = await connected(client)
             assert found is not None
             assert sorted(one.client_id for one in found.connections) == ["grpc@1", "plain@1"]

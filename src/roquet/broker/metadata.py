@@ -9,6 +9,8 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
+from roquet.base.errors import DiskFull
+
 if TYPE_CHECKING:
     from roquet.store.tables.deletions import Deletions
     from roquet.store.tables.filters import FilterTable
@@ -46,6 +48,8 @@ class Metadata:
         for table in tables:
             try:
                 await table.persist()
+            except DiskFull as error:
+                log.error("%s was not saved: %s", type(table).__name__, error)  # noqa: TRY400
             except Exception:
                 log.exception("%s was not saved", type(table).__name__)
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from roquet.base.errors import Refused, TableFull, UsageError
+from roquet.base.errors import DiskFull, Refused, TableFull, UsageError
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.header import HeaderError
@@ -299,7 +299,8 @@ class Router:
         if isinstance(error, HeaderError):
             code = ResponseCode.SYSTEM_ERROR if error.missing else ResponseCode.INVALID_PARAMETER
             return reply_to(command, code, remark=str(error))
-        if isinstance(error, TableFull):
+        if isinstance(error, TableFull | DiskFull):
+            # Nothing is wrong in the code, so no traceback.
             self._log.warning((command.code, "full"), f"request {command.code} refused: {error}")
             return reply_to(command, ResponseCode.SYSTEM_ERROR, remark=str(error)[:1024])
         what = f"{type(error).__name__}: {error}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from remoting_harness import ECHO, FAIL, Handlers
-from roquet.base.errors import UsageError
+from roquet.base.errors import DiskFull, UsageError
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import Command
 from roquet.remoting.connections.in_flight import InFlight
@@ -83,3 +83,22 @@ def test_expired_and_abandoned() -> None:
     assert calls.expire(201) == ["a", "b"]
     assert calls.abandon() == ["c"]
     assert len(calls) == 0
+
+
+def test_a_full_disk_is_answered_in_words_and_logged_without_a_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = FakeClock()
+    lanes = Lanes([LaneConfig("work", 1, 1)], clock)
+
+    def full(request: Request) -> Command:
+        del request
+        raise DiskFull("no room to write topics.json")
+
+    router = Router([Route((ECHO,), full, "work")], None, lanes, clock)
+    answers: list[Command] = []
+    router.dispatch(Request(Command(ECHO), FakePeer(), 0, answers.append))
+    assert [answer.code for answer in answers] == [ResponseCode.SYSTEM_ERROR]
+    assert answers[0].remark == "no room to write topics.json"
+    assert "refused: no room to write topics.json" in caplog.text
+    assert "Traceback" not in caplog.text

@@ -152,7 +152,7 @@ class JsonFile:
             with contextlib.suppress(OSError):
                 side.unlink()
             if error.errno in _NO_ROOM:
-                raise DiskFull(f"no room to write {self.path}") from error
+                raise DiskFull(f"no room to write {self.path}: {error.strerror}") from error
             raise
         self._main_is_good = True
 

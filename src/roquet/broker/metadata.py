@@ -36,11 +36,29 @@ class Metadata:
     async def start(self) -> None:
         """Load the tables. Raises Corrupt when a file and its copy are both unusable."""
         self.topics.load()
-        self.offsets.load()
-        self.groups.load()
+        has_offsets = self.offsets.load()
+        has_groups = self.groups.load()
+        if self.topics.has_queues():
+            self._say_what_is_missing(has_groups=has_groups, has_offsets=has_offsets)
         self.filters.load()
         self.modes.load()
         self.deletions.load()
+
+    def _say_what_is_missing(self, *, has_groups: bool, has_offsets: bool) -> None:
+        """Say which tables a store with messages lacks; what topics lost they say themselves."""
+        if not has_groups:
+            log.warning(
+                "subscriptionGroup.json is missing, but the store has messages: the settings of all"
+                " consumer groups are the default ones; if there were others, stop the broker and"
+                " restore the file"
+            )
+        # A broker that no group has ever read from has no offsets to keep.
+        if not has_offsets and (self.groups.has_own() or not has_groups):
+            log.warning(
+                "consumerOffset.json is missing, but the store has messages: every consumer group"
+                " begins as a new one; if groups had read here, stop the broker and restore the"
+                " file before they connect"
+            )
 
     async def stop(self) -> None:
         """Save the tables; one that cannot be saved does not keep the others from it."""

@@ -99,16 +99,17 @@ class GroupTable:
         """Changes whenever the table does."""
         return self._version
 
-    def load(self) -> None:
-        """Take over the durable groups. Raises Corrupt when no copy is whole."""
+    def load(self) -> bool:
+        """Take over the durable groups, if any. Raises Corrupt when no copy is whole."""
         predefined = self._groups.rows()
-        self._groups.load()
+        is_there = self._groups.load()
         loaded = self._groups.rows()
         groups = {**predefined, **loaded}
         if groups != loaded:
             self._groups.replace(groups)
         self._version = self._groups.version or self._version
         self._count_all()
+        return is_there
 
     async def persist(self) -> None:
         """Make the table durable; returns at once when nothing changed since the last time."""
@@ -146,6 +147,10 @@ class GroupTable:
 
     def __len__(self) -> int:
         return len(self._groups)
+
+    def has_own(self) -> bool:
+        """Whether there is a group that no broker has from its beginning."""
+        return len(self._groups) > len(PREDEFINED_GROUPS)
 
     def forbidden(self, group: str, topic: str) -> int:
         """Return the forbidden bits of a group for a topic."""

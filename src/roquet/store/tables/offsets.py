@@ -98,13 +98,14 @@ class OffsetTable:
         """Moves every 500 commits, resets and copies, and with every removal."""
         return self._version
 
-    def load(self) -> None:
-        """Take over the durable offsets. Raises Corrupt when no copy is whole."""
+    def load(self) -> bool:
+        """Take over the durable offsets, if any. Raises Corrupt when no copy is whole."""
         is_there = self._committed.load()
         self._version = self._committed.version or self._version
         if self._other is not None:
             committed, pulled = self._other
-            if committed.load() and (not is_there or _age(committed) > _age(self._committed)):
+            is_other = committed.load()
+            if is_other and (not is_there or _age(committed) > _age(self._committed)):
                 log.info("consumer offsets come from the file before enableLmq was changed")
                 self._committed.replace(committed.rows())
                 self._pulled.replace(pulled.rows())
@@ -112,9 +113,11 @@ class OffsetTable:
                 self._version = committed.version or self._version
                 self._move_version()
             self._other = None
+            is_there = is_there or is_other
         self._committed_pairs.begin(self._committed.key_list())
         self._pulled_pairs.begin(self._pulled.key_list())
         self._count_all()
+        return is_there
 
     async def persist(self) -> None:
         """Make the offsets durable; returns at once when nothing changed since the last time."""

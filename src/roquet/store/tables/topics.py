@@ -115,7 +115,7 @@ class TopicTable:
         """Take over the durable topics. Raises Corrupt when no copy is whole."""
         built_in = self._table.rows()
         is_there = self._table.load()
-        if self._table.may_be_older or (not is_there and self._has_queues()):
+        if self._table.may_be_older or (not is_there and self.has_queues()):
             self._note_loss()
         loaded = self._table.rows()
         topics = {**built_in, **loaded}
@@ -343,7 +343,8 @@ class TopicTable:
     def _count_all(self) -> None:
         self._room.begin(len(self._table), _size(self._table.rows().values()))
 
-    def _has_queues(self) -> bool:
+    def has_queues(self) -> bool:
+        """Whether the store has queues that clients filled: then tables have been there."""
         folder = self._path.parent.parent / "consumequeue"
         return folder.is_dir() and any(not self.is_system(path.name) for path in folder.iterdir())
 

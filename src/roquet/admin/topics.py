@@ -446,7 +446,7 @@ def _left(fields: Mapping[str, str] | None) -> frozenset[str] | None:
 
 
 def _internal(topic: str) -> bool:
-    return names.is_system_topic(topic) or names.is_retry(topic) or names.is_dlq(topic)
+    return names.is_hidden(topic) or names.is_retry(topic) or names.is_dlq(topic)
 
 
 def _header(config: TopicConfig, removed: Iterable[str]) -> CreateTopicRequest:

@@ -34,6 +34,8 @@ SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
 CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
+HEARTBEAT_SYNC_TOPIC = "DefaultHeartBeatSyncerTopic"
+"""What proxies tell one another in; to brokers a topic as any other."""
 REVIVE_TOPIC_PREFIX = SYSTEM_TOPIC_PREFIX + "REVIVE_LOG_"
 
 SYSTEM_TOPICS = frozenset(
@@ -136,6 +138,11 @@ def is_lmq(topic: str | None) -> bool:
 def is_system_topic(topic: str) -> bool:
     """Tell whether a name belongs to the fixed system topics or has their prefix."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_hidden(topic: str) -> bool:
+    """Tell whether a topic is no user's: a system topic, or that of the proxies."""
+    return is_system_topic(topic) or topic == HEARTBEAT_SYNC_TOPIC
 
 
 def is_system_group(group: str) -> bool:

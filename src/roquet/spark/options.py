@@ -85,7 +85,7 @@ class Topics:
 
     def matches(self, topic: str) -> bool:
         """Whether the pattern means a topic, no pattern any; system topics have to be named."""
-        if self.names or self.queues or names.is_system_topic(topic):
+        if self.names or self.queues or names.is_hidden(topic):
             return False
         return self.pattern is None or re.fullmatch(self.pattern, topic) is not None
 

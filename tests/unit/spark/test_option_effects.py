@@ -43,6 +43,8 @@ HERE = "unit/spark/test_option_effects.py"
 LOG_FILES = "unit/spark/test_spark_log.py"
 READERS = "unit/spark/test_spark_readers.py"
 LOG_META = "spark/test_spark_log_meta.py"
+IN_S3 = "test_dead_broker_s_store_in_s3_is_read_by_tasks_and_jobs"
+REMOTE = "unit/spark/test_remote_logs.py"
 SINK = "spark/test_spark_sink.py"
 TRANSACTIONAL = "test_transactional_stream_whose_commit_failed_writes_each_row_once"
 RULES = "unit/spark/test_spark_rules.py"
@@ -105,6 +107,9 @@ SHOWN_BY: dict[str, dict[str, str]] = {
         "minPartitions": f"{LOG_FILES}::test_every_record_of_a_stopped_store_comes_once_in_order",
         "maxBytesPerBatch": f"{LOG_FILES}::test_batches_keep_their_limits",
         "brokerName": f"{LOG_FILES}::test_rows_are_chosen_by_topic_tag_and_time",
+        "storageEndpoint": f"{LOG_META}::{IN_S3}",
+        "storageCredentials": f"{LOG_META}::{IN_S3}",
+        "storageRegion": f"{REMOTE}::test_region_is_that_of_the_options",
     },
     "META": {
         **WIRE,

@@ -17,6 +17,7 @@ from roquet.spark.log_files import GapPartition, LogPartition
 from roquet.spark.log_source import LogFilesReader
 from roquet.spark.options import LogOptions
 from roquet.spark.remote.files import RemoteFile
+from roquet.spark.remote.systems import opened
 from s3_server import BUCKET, S3
 
 if TYPE_CHECKING:
@@ -263,6 +264,13 @@ def test_wrong_options_of_storage_fail_before_anything_is_asked(
 ) -> None:
     with pytest.raises(UsageError, match=words):
         LogOptions.parse(options)
+
+
+def test_region_is_that_of_the_options(s3: S3) -> None:
+    given = {"path": "s3a://b/x", "storageEndpoint": s3.endpoint, "storageRegion": "eu-west-3"}
+    options = LogOptions.parse(given)
+    system, _ = opened(given["path"], options.storage)
+    assert system.region == "eu-west-3"
 
 
 def test_hdfs_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def kind_of(topic: str, system: frozenset[str]) -> str:
         return "retry"
     if names.is_dlq(topic):
         return "dead letters"
-    return "system" if topic in system or names.is_system_topic(topic) else "user"
+    return "system" if topic in system or names.is_hidden(topic) else "user"
 
 
 async def topics(context: Context, given: Data) -> Data:

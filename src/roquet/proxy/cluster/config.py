@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from roquet.base.config import setting
+from roquet.protocol.names import HEARTBEAT_SYNC_TOPIC
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class ClusterConfig:
     )
     sync_topic: str = setting(
         "heartbeatSyncerTopicName",
-        "DefaultHeartBeatSyncerTopic",
+        HEARTBEAT_SYNC_TOPIC,
         "Topic through which proxies tell one another of members of groups; empty for none.",
     )
     serve_host: str = setting(

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 Rows = NativeIngest
 """The compiled part as the one who writes its rows sees it."""
 
-
 OFFSET_MAX = (1 << 63) - 1
 """Behind every offset that a pull may wait at."""
 TICK_S = 0.05

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import uuid
 import zlib
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import functions
 
 from roquet import roquet_native as native
 from roquet.client import Message
 from roquet.spark.cluster.metadata import Metadata
 from roquet.spark.jobs import audit, stats
+from roquet.spark.jobs.shared.queries import sql
 from roquet.spark.options import Wire
 from roquet.spark.reading.sums import BUCKET
 
@@ -311,3 +314,14 @@ def test_audit_of_two_stores_names_every_planted_difference(
         "added Planted queue 4 offset 6 new",
         "6 differences: 1 added, 1 changed, 1 duplicated, 1 lost, 2 reordered",
     ]
+
+
+def test_persisted_frame_is_made_once_however_often_a_query_names_it(spark: SparkSession) -> None:
+    drawn = functions.udf(lambda: uuid.uuid4().hex).asNondeterministic()
+    kept = spark.range(2).select(drawn().alias("drawn")).persist()
+    try:
+        asked = [sql(spark, "select drawn from {kept}", kept=kept).collect() for _ in range(2)]
+        assert asked[0] == asked[1]
+        assert kept.storageLevel.useMemory
+    finally:
+        kept.unpersist()

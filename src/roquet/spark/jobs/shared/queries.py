@@ -25,8 +25,13 @@ def cores(spark: SparkSession) -> int:
 def sql(
     spark: Any, text: str, args: Mapping[str, object] | None = None, **frames: DataFrame
 ) -> DataFrame:
-    """Run a query. `{name}` in it is a frame, `:name` a value. Raises TypeError as `bound` does."""
-    found: DataFrame = spark.sql(bound(text, args or {}), **frames)
+    """Run a query. `{name}` in it is a frame, `:name` a value. Raises TypeError as `bound` does.
+
+    A frame that is persisted stays so. PySpark drops the view that it makes of a frame, and Spark
+    then forgets what is kept for the very plan of the view: so that is of a plan around the frame's.
+    """
+    around = {name: frame.where("true") for name, frame in frames.items()}
+    found: DataFrame = spark.sql(bound(text, args or {}), **around)
     return found
 
 

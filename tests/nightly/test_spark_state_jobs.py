@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import zlib
 from collections import Counter, defaultdict
 from datetime import datetime
@@ -14,6 +15,7 @@ import pytest
 from demo.flights import departures
 from pyspark.sql import functions
 
+from roquet.base.errors import UsageError
 from roquet.client import Message
 from roquet.spark.jobs import dedup, sessionize
 from roquet.spark.jobs.sessions.rules import Event, Rules
@@ -161,6 +163,7 @@ def test_repetitions_are_dropped_over_restarts_and_the_late_are_told(
     assert dedup.run(spark, lake, lambda _: None).lines[0].startswith("25 messages read, ")
     rows = spark.read.parquet(str(tmp_path / "out")).select("body").collect()
     assert identified(rows) == [None, None, *range(50)]
+    refuses_what_is_not_its_checkpoint(spark, lake, tmp_path / "out")
 
     once_more = [None, None, None, *range(50), 60, 61, 62]
     dedup.run(spark, once, lambda _: None)
@@ -177,6 +180,24 @@ def test_repetitions_are_dropped_over_restarts_and_the_late_are_told(
     assert {key for key, _ in copies} <= read
 
 
+def refuses_what_is_not_its_checkpoint(
+    spark: SparkSession, options: dict[str, str], out: Path
+) -> None:
+    """Take a folder's checkpoint away, and then an older micro-batch; put both back."""
+    kept, aside = out / "_checkpoint", out.parent / "aside"
+    kept.rename(aside)
+    before = {path.name for path in out.iterdir()}
+    with pytest.raises(UsageError, match="not the checkpoint that"):
+        dedup.run(spark, options, lambda _: None)
+    assert {path.name for path in out.iterdir()} == before
+    aside.rename(kept)
+    (out / "batch=0").rename(aside)
+    said: list[str] = []
+    dedup.run(spark, options, said.append)
+    assert "lacks 1 of " in said[0]
+    aside.rename(out / "batch=0")
+
+
 def repeat_last_write(checkpoint: Path) -> None:
     """Leave a checkpoint as a kill does that strikes when the last rows are written, not noted."""
     numbers = sorted(int(path.name) for path in (checkpoint / "offsets").glob("[0-9]*"))
@@ -187,6 +208,8 @@ def repeat_last_write(checkpoint: Path) -> None:
         for n in range(first, numbers[-1] + 1):
             for name in (str(n), f".{n}.crc"):
                 (checkpoint / folder / name).unlink(missing_ok=True)
+    for n in range(last + 1, numbers[-1] + 1):
+        shutil.rmtree(checkpoint.parent / f"batch={n}", ignore_errors=True)
     assert not (checkpoint / f"commits/{last}").exists()
 
 

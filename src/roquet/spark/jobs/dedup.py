@@ -15,6 +15,7 @@ from pyspark.sql.functions import expr
 from roquet.base.errors import UsageError
 from roquet.spark.jobs.options.state import DEDUP
 from roquet.spark.jobs.sessions.follow import OBSERVED, Following, extracted, field, follow, summary
+from roquet.spark.jobs.sessions.written import Written
 from roquet.spark.jobs.shared.report import Report
 from roquet.spark.option_table import Given
 from roquet.spark.source import register
@@ -83,7 +84,8 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
         return Report(wanted.plan())
     register(spark)
     kept = _kept(wanted.following.read(spark), wanted)
-    counts = follow("dedup", spark, _writer(kept, wanted), wanted.following, say)
+    writer = _writer(spark, kept, wanted, say)
+    counts = follow("dedup", spark, writer, wanted.following, say)
     lines = summary(counts, f"{counts.repeated:,} repetitions dropped")
     return Report(lines, (wanted.out,) if wanted.out else (), 1 if counts.late else 0)
 
@@ -109,13 +111,15 @@ def _kept(messages: DataFrame, wanted: DedupOptions) -> DataFrame:
     return marked.dropDuplicatesWithinWatermark(["dedupKey"]).drop("at", "dedupKey")
 
 
-def _writer(kept: DataFrame, wanted: DedupOptions) -> Any:
-    if wanted.topic is None:
-        out = wanted.out
+def _writer(
+    spark: SparkSession, kept: DataFrame, wanted: DedupOptions, say: Callable[[str], None]
+) -> Any:
+    if wanted.out is not None:
+        written = Written(spark, wanted.out, wanted.following.checkpoint)
+        written.check(say)
 
         def each(frame: DataFrame, number: int) -> None:
-            # The same micro-batch has the same rows and replaces what a killed try has left.
-            frame.write.mode("overwrite").parquet(f"{out}/batch={number}")
+            written.write(frame, number)
 
         return kept.writeStream.foreachBatch(each)
     given = {"nameServers": wanted.following.reading["nameServers"], "topic": wanted.topic}

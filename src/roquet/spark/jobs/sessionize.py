@@ -19,6 +19,7 @@ from roquet.base.overriding import override
 from roquet.spark.jobs.options.state import SESSIONIZE
 from roquet.spark.jobs.sessions.follow import OBSERVED, Following, extracted, field, follow, summary
 from roquet.spark.jobs.sessions.rules import Event, Rules, from_text, to_text
+from roquet.spark.jobs.sessions.written import Written
 from roquet.spark.jobs.shared.report import Report
 from roquet.spark.option_table import Given
 from roquet.spark.source import register
@@ -93,20 +94,19 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
     if wanted.following.dry_run:
         return Report(wanted.plan())
     register(spark)
-    out = wanted.out
-    written = 0
+    made = 0
+    written = Written(spark, wanted.out, wanted.following.checkpoint)
+    written.check(say)
 
     def each(frame: DataFrame, number: int) -> None:
-        nonlocal written
-        # The same micro-batch has the same rows and replaces what a killed try has left.
-        path = f"{out}/batch={number}"
-        frame.write.mode("overwrite").parquet(path)
-        written += frame.sparkSession.read.schema(frame.schema).parquet(path).count()
+        nonlocal made
+        path = written.write(frame, number)
+        made += frame.sparkSession.read.schema(frame.schema).parquet(path).count()
 
     writer = _sessions(wanted.following.read(spark), wanted).writeStream.foreachBatch(each)
     counts = follow("sessionize", spark, writer, wanted.following, say)
-    lines = summary(counts, f"{counts.keyless:,} without a key, {written:,} sessions written")
-    return Report(lines, (out,), 1 if counts.late else 0)
+    lines = summary(counts, f"{counts.keyless:,} without a key, {made:,} sessions written")
+    return Report(lines, (wanted.out,), 1 if counts.late else 0)
 
 
 # --- inside --------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ def sql(
     """Run a query. `{name}` in it is a frame, `:name` a value. Raises TypeError as `bound` does.
 
     A frame that is persisted stays so. PySpark drops the view that it makes of a frame, and Spark
-    then forgets what is kept for the very plan of the view: so that is of a plan around the frame's.
+    then forgets what is kept for the plan of that view, which is one around the frame's for this.
     """
     around = {name: frame.where("true") for name, frame in frames.items()}
     found: DataFrame = spark.sql(bound(text, args or {}), **around)

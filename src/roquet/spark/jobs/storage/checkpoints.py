@@ -43,13 +43,15 @@ def done(files: Files, checkpoint: str) -> tuple[str, int] | None:
     A query that cannot be read is "".
     """
     numbers = [int(it) for it in files.names(f"{checkpoint}/commits") if it.isdecimal()]
-    if not numbers:
-        return None
+    return (query(files, checkpoint), max(numbers)) if numbers else None
+
+
+def query(files: Files, checkpoint: str) -> str:
+    """Return the id of the query that began a checkpoint; "" when it cannot be read."""
     try:
-        query = str(json.loads(files.read(f"{checkpoint}/metadata"))["id"])
+        return str(json.loads(files.read(f"{checkpoint}/metadata"))["id"])
     except Exception:  # noqa: BLE001  (the file systems of Spark Connect and Java raise their own)
-        query = ""
-    return query, max(numbers)
+        return ""
 
 
 def ends(files: Files, checkpoint: str) -> dict[QueueKey, int]:

@@ -8,13 +8,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.errors import AnalysisException
-
 from roquet.base.errors import UsageError
 from roquet.protocol import names
 from roquet.protocol.properties import RESERVED, SHARDING_KEY
 from roquet.spark.cluster.metadata import Metadata
 from roquet.spark.cluster.patience import Patience
+from roquet.spark.jobs.archiving.rows import archived, parquet_columns
 from roquet.spark.jobs.options.kinds import presence
 from roquet.spark.jobs.options.watch import DLQ, out_and_report
 from roquet.spark.jobs.shared import metrics
@@ -197,11 +196,7 @@ class _Messages:
         return self._spark.read.format("roquet").options(**given, **scope).load()
 
     def _parquet(self, folder: str, columns: tuple[str, ...]) -> DataFrame:
-        known = parquet_columns(self._spark, folder)
-        if lacking := [name for name in columns if name not in known]:
-            raise UsageError(f"{folder}: there is no column {', '.join(lacking)}")
-        # What `archive` wrote has the columns of its folders besides.
-        return self._spark.read.schema(ddl(columns)).parquet(folder).select(*columns)
+        return archived(self._spark, folder, columns, ddl(columns))
 
 
 def _wait_for_brokers(wanted: DlqOptions, topics: Mapping[str, str]) -> None:
@@ -218,14 +213,6 @@ def _wait_for_brokers(wanted: DlqOptions, topics: Mapping[str, str]) -> None:
         settled(metadata, options.topics, need, patience, missing_ok=True)
     finally:
         metadata.close()
-
-
-def parquet_columns(spark: SparkSession, folder: str) -> set[str]:
-    """Return the columns of a Parquet folder. Raises UsageError when it is none."""
-    try:
-        return set(spark.read.parquet(folder).columns)
-    except AnalysisException as error:
-        raise UsageError(f"{folder!r} cannot be read as Parquet") from error
 
 
 def _letters(spark: SparkSession, wanted: DlqOptions, messages: _Messages) -> DataFrame:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from roquet.base.errors import UsageError
 from roquet.base.overriding import override
+from roquet.spark.jobs.archiving.rows import archived
 from roquet.spark.jobs.auditing import buckets, sources
 from roquet.spark.jobs.shared.queries import sql
 
@@ -123,11 +124,7 @@ class End:
     def _read(self, spark: SparkSession, scope: Scope, picked: Picked | None) -> DataFrame:
         reader = spark.read
         if self.kind == "lake":
-            known = set(reader.parquet(self.where).columns)
-            if lacking := [name for name in COLUMNS.split(",") if name not in known]:
-                raise UsageError(f"{self}: there is no column {', '.join(lacking)}")
-            # With types given, a topic that is called 007 stays one.
-            return spark.read.schema(_LAKE).parquet(self.where)
+            return archived(spark, self.where, COLUMNS.split(","), _LAKE)
         if self.kind == "topic":
             given = {**self._topic(scope), "columns": COLUMNS}
             if picked is None or not picked.narrows:

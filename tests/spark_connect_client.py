@@ -13,7 +13,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from roquet.base.errors import UsageError
-from roquet.spark.jobs import archive, cdc, rebuild, replay, stats
+from roquet.spark.jobs import archive, cdc, dedup, rebuild, replay, sessionize, stats
 from roquet.spark.jobs.archiving import quarantine
 from roquet.spark.jobs.lake import Lake
 from roquet.spark.source import register
@@ -46,6 +46,8 @@ def refusals(spark: Any, servers: str, folder: Path) -> dict[str, str]:
     table = {**topics, "key": "id", "columns": "id bigint", "out": str(folder / "table")}
     given: dict[str, tuple[Any, dict[str, str]]] = {
         "cdc": (cdc, table),
+        "dedup": (dedup, {**topics, "out": str(folder / "once")}),
+        "sessionize": (sessionize, {**topics, "out": str(folder / "sessions")}),
         "rebuild": (rebuild, {"store": str(folder / "store"), "out": str(folder / "rebuilt")}),
     }
     found: dict[str, str] = {}

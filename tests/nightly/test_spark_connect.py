@@ -64,7 +64,7 @@ def test_source_sink_stream_and_jobs_run_over_spark_connect(
         "0 messages sent in 0 waves",
     ]
     assert "schema 2 of the lake: value.a was int and is bigint; value.b int is new" in kept["said"]
-    assert set(found["refusals"]) == {"cdc", "rebuild"}
+    assert set(found["refusals"]) == {"cdc", "dedup", "rebuild", "sessionize"}
     for name, text in found["refusals"].items():
         assert text.startswith(f"the job {name} cannot run over Spark Connect"), text
         assert "\n" not in text

@@ -16,6 +16,7 @@ from roquet.base.errors import UsageError
 from roquet.spark.jobs.options.state import DEDUP
 from roquet.spark.jobs.sessions.follow import OBSERVED, Following, extracted, field, follow, summary
 from roquet.spark.jobs.sessions.written import Written
+from roquet.spark.jobs.shared.connect import need_context
 from roquet.spark.jobs.shared.report import Report
 from roquet.spark.option_table import Given
 from roquet.spark.source import register
@@ -82,6 +83,7 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
     wanted = DedupOptions.parse(options)
     if wanted.following.dry_run:
         return Report(wanted.plan())
+    need_context(spark, "dedup")
     register(spark)
     kept = _kept(wanted.following.read(spark), wanted)
     writer = _writer(spark, kept, wanted, say)

@@ -20,6 +20,7 @@ from roquet.spark.jobs.options.state import SESSIONIZE
 from roquet.spark.jobs.sessions.follow import OBSERVED, Following, extracted, field, follow, summary
 from roquet.spark.jobs.sessions.rules import Event, Rules, from_text, to_text
 from roquet.spark.jobs.sessions.written import Written
+from roquet.spark.jobs.shared.connect import need_context
 from roquet.spark.jobs.shared.report import Report
 from roquet.spark.option_table import Given
 from roquet.spark.source import register
@@ -93,6 +94,7 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
     wanted = SessionizeOptions.parse(options)
     if wanted.following.dry_run:
         return Report(wanted.plan())
+    need_context(spark, "sessionize")
     register(spark)
     made = 0
     written = Written(spark, wanted.out, wanted.following.checkpoint)

@@ -12,7 +12,6 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from roquet.base.errors import UsageError
-from roquet.spark.jobs.shared.connect import context
 from roquet.spark.jobs.storage import checkpoints
 from roquet.spark.jobs.storage.files import Files
 
@@ -29,15 +28,13 @@ class Written:
     """The folder of one run."""
 
     def __init__(self, spark: SparkSession, out: str, checkpoint: str) -> None:
-        """Remember the places; nothing is read. Over Spark Connect nothing is known of files."""
-        self._files = None if context(spark) is None else Files(spark)
+        """Remember the places; nothing is read."""
+        self._files = Files(spark)
         self._out, self._checkpoint = out, checkpoint
         self._is_noted = False
 
     def check(self, say: Callable[[str], None]) -> None:
         """See that folder and checkpoint belong together. Raises UsageError."""
-        if self._files is None:
-            return
         found = map(_PART.fullmatch, self._files.names(self._out))
         parts = {int(it[1]) for it in found if it is not None}
         done = checkpoints.done(self._files, self._checkpoint)
@@ -59,7 +56,7 @@ class Written:
 
         The same micro-batch has the same rows and replaces what a killed try has left.
         """
-        if self._files is not None and not self._is_noted:
+        if not self._is_noted:
             query = checkpoints.query(self._files, self._checkpoint)
             if query:
                 self._files.replace(f"{self._out}/{NOTE}", json.dumps({"query": query}))
@@ -69,7 +66,6 @@ class Written:
         return path
 
     def _known(self) -> str | None:
-        assert self._files is not None
         path = f"{self._out}/{NOTE}"
         if not self._files.exists(path):
             return None

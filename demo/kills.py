@@ -204,6 +204,19 @@ def descendants(root: int) -> list[int]:
     return found
 
 
+def warm(events: Iterable[dict[str, Any]]) -> tuple[int, float]:
+    """Return rows and seconds of the stream behind the first micro-batch of each run.
+
+    The first one waits for Spark's planning and for its Python to begin.
+    """
+    spans: dict[int, list[tuple[float, int]]] = collections.defaultdict(list)
+    for event in events:
+        if event["event"] == "written":
+            spans[event["pid"]].append((event["at"], event["rows"]))
+    rows = sum(count for times in spans.values() for _, count in times[1:])
+    return rows, sum(times[-1][0] - times[0][0] for times in spans.values())
+
+
 def _stream_seconds(events: Iterable[dict[str, Any]]) -> float:
     """Add up the time from `started` to the last event of the stream, run by run."""
     spans: dict[int, list[float]] = collections.defaultdict(list)

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from demo import chart, flights, send
-from demo.kills import JobFailed, Runner, plan, replayed
+from demo.kills import JobFailed, Runner, plan, replayed, warm
 from demo.ledger import Ledger
 from demo.servers import servers
 from roquet.base.errors import RoquetError
@@ -155,6 +155,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         "read file": (rows, sending["read_s"]),
         "send": (rows, sending["send_s"]),
         "stream to lake": (rows, runner.stream_s),
+        "  of it warm": warm(runner.events()),
         "delays": (rows, runner.statistics_s),
         "audit": (rows, time.monotonic() - begin),
     }

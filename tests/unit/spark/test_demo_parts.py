@@ -100,3 +100,11 @@ def test_the_chart_is_a_picture(tmp_path: Path) -> None:
     data = (tmp_path / "delays.png").read_bytes()
     assert data.startswith(b"\x89PNG")
     assert len(data) > 10_000
+
+
+def test_warm_rows_and_seconds_are_those_behind_the_first_micro_batch_of_each_run() -> None:
+    told = [(1, "started", 0.0, 0), (1, "written", 9.0, 50), (1, "written", 11.0, 40)]
+    told += [(2, "started", 20.0, 0), (2, "written", 25.0, 30), (2, "written", 26.5, 20)]
+    events = [{"pid": pid, "event": name, "at": at, "rows": n} for pid, name, at, n in told]
+    assert kills.warm(events) == (60, 3.5)
+    assert kills.warm(events[:2]) == (0, 0.0)

@@ -15,14 +15,12 @@ import binascii
 import dataclasses
 import hashlib
 import hmac
-import os
 import re
 import secrets
-import stat
-import tomllib
 from typing import TYPE_CHECKING, Any, cast
 
 from roquet.base.errors import UsageError
+from roquet.console import private_toml
 from roquet.console.roles import Role, role_of
 
 if TYPE_CHECKING:
@@ -78,20 +76,7 @@ class Accounts:
 
 def load(file: Path, count_max: int) -> Accounts:
     """Read the file. Raises UsageError."""
-    try:
-        with file.open("rb") as opened:
-            mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
-            data = opened.read(_SIZE_MAX + 1)
-    except OSError as error:
-        raise UsageError(f"--users {file}: {error.strerror}") from error
-    if mode & 0o077:
-        raise UsageError(f"--users {file} may be read by others: chmod 600 {file}")
-    if len(data) > _SIZE_MAX:
-        raise UsageError(f"--users {file} has more than {_SIZE_MAX} bytes")
-    try:
-        source = tomllib.loads(data.decode())
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"--users {file}: {error}") from error
+    source = private_toml.read(f"--users {file}", file, _SIZE_MAX)
     if len(source) > count_max:
         raise UsageError(f"--users {file} has more than {count_max} accounts")
     return Accounts({name: _account(file, name, row) for name, row in source.items()})

@@ -111,14 +111,17 @@ def read_ip(text: str) -> Address:
 @functools.lru_cache(maxsize=16)
 def networks_of(text: str) -> tuple[Network, ...]:
     """Return the networks of a list with commas. Raises ValueError."""
-    found = [_network(name.strip()) for name in text.split(",") if name.strip()]
+    found = [read_network(name.strip()) for name in text.split(",") if name.strip()]
     if len(found) > NETWORKS_MAX:
         raise ValueError(f"there are more than {NETWORKS_MAX} networks")
     return tuple(found)
 
 
-def _network(text: str) -> Network:
-    """Return a network; one of IPv4 addresses mapped into IPv6 is the network of IPv4."""
+def read_network(text: str) -> Network:
+    """Return a network; one of IPv4 addresses mapped into IPv6 is the network of IPv4.
+
+    Raises ValueError for what is none.
+    """
     found = ipaddress.ip_network(text)
     mapped = read_ip(str(found.network_address))
     if found.version == 4 or mapped.version == 6 or found.prefixlen < _MAPPED_BITS:

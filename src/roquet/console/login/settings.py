@@ -14,23 +14,20 @@ administrator = ["mq-admins"]
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
-import os
 import re
-import stat
-import tomllib
 import urllib.parse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from roquet.base.errors import UsageError
+from roquet.console import private_toml
 from roquet.console.roles import Role, RoleMap, role_of
-from roquet.protocol.hosts import read_ip
+from roquet.protocol.hosts import is_within, read_ip, read_network
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
+    from roquet.protocol.hosts import Network
 
 BACK = "/login/oidc/back"
 """Path to which the provider sends browsers back, below the root."""
@@ -107,13 +104,7 @@ class HeaderConfig:
 
     def is_trusted(self, address: str) -> bool:
         """Tell whether a connection is one of the proxy's."""
-        try:
-            found = read_ip(address.partition("%")[0])
-        except ValueError:
-            return False
-        if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
-            found = found.ipv4_mapped
-        return any(found in it for it in self.sources)
+        return is_within(address, self.sources)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,20 +120,7 @@ class Login:
 def load(file: Path) -> Login:
     """Read the file. Raises UsageError for what is wrong, missing or only half there."""
     where = f"--login {file}"
-    try:
-        with file.open("rb") as opened:
-            mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
-            data = opened.read(_SIZE_MAX + 1)
-    except OSError as error:
-        raise UsageError(f"{where}: {error.strerror}") from error
-    if mode & 0o077:
-        raise UsageError(f"{where} may be read by others: chmod 600 {file}")
-    if len(data) > _SIZE_MAX:
-        raise UsageError(f"{where} has more than {_SIZE_MAX} bytes")
-    try:
-        source = tomllib.loads(data.decode())
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{where}: {error}") from error
+    source = private_toml.read(where, file, _SIZE_MAX)
     _known(where, source, _KEYS)
     tokens = source.get("tokens", True)
     if not isinstance(tokens, bool):
@@ -183,7 +161,7 @@ def _header(where: str, source: Mapping[str, Any]) -> HeaderConfig:
     sources: list[Network] = []
     for it in cast("Sequence[Any]", addresses):
         try:
-            found = ipaddress.ip_network(str(it))
+            found = read_network(str(it))
         except ValueError as error:
             raise UsageError(f"{where}: from: {error}") from error
         if not found.prefixlen:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import PlainTextResponse
 
+from roquet.service.ratelog import RateLog
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -48,10 +50,8 @@ class Peers:
         """Judge the headers of this proxy."""
         self._app = app
         self._config = config
-        self._clock = clock
+        self._log = RateLog(log, clock, _SAY_EVERY_S)
         self._fields = {it.encode() for it in (config.user, config.groups) if it}
-        self._said_s = -_SAY_EVERY_S
-        self._dropped = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on with what the proxy says, or without what a stranger says."""
@@ -64,12 +64,13 @@ class Peers:
         others = [row for row in scope["headers"] if row[0] not in self._fields]
         scope = {**scope, "headers": others}
         if mine and not self._config.is_trusted(address):
-            self._drop(address)
+            text = f"dropped {self._config.user} of {address or 'nobody known'}, which is none of"
+            self._log.warning("dropped", f"{text} --login's proxies")
         elif mine:
             try:
                 asserted = self._read(mine)
             except WrongHeaderError as error:
-                log.warning("a request of the proxy %s was refused: %s", address, error)
+                self._log.warning("refused", f"a request of the proxy {address}: {error}")
                 await PlainTextResponse(f"{error}\n", 400)(scope, receive, send)
                 return
             if asserted is not None:
@@ -99,16 +100,3 @@ class Peers:
         if len(values) > 1:
             raise WrongHeaderError(f"{name} is there {len(values)} times: let the proxy replace it")
         return values[0].decode("utf-8", "replace").strip() if values else ""
-
-    def _drop(self, address: str) -> None:
-        self._dropped += 1
-        now_s = self._clock.steady_ms() / 1000
-        if now_s - self._said_s < _SAY_EVERY_S:
-            return
-        log.warning(
-            "dropped %s of %s, which is none of --login's proxies: %d requests since it was said",
-            self._config.user,
-            address or "nobody known",
-            self._dropped,
-        )
-        self._said_s, self._dropped = now_s, 0

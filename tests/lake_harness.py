@@ -68,6 +68,12 @@ class World:
         given = {"nameServers": self.running.name_servers, "subscribe": self.topic}
         return {**given, "out": str(self.out)}
 
+    def archive_each(self, *counts: int) -> None:
+        """Send so many messages and archive them, once for each count."""
+        for count in counts:
+            self.send(count)
+            self.archive()
+
     def look_after(self, now_ms: int | None = None, **options: str) -> Report:
         clock = None if now_ms is None else At(now_ms)
         return archive.run(self.spark, {"out": str(self.out), **options}, print, clock)

@@ -34,10 +34,7 @@ def test_check_names_damaged_and_foreign_files(
     spark: SparkSession, running: Running, tmp_path: Path
 ) -> None:
     world = World(spark, running, tmp_path)
-    world.send(5)
-    world.archive()
-    world.send(5)
-    world.archive()
+    world.archive_each(5, 5)
     assert upkeep.check(world.lake) == []
     folder = world.part_folders()[0]
     # A file for each queue.
@@ -69,10 +66,7 @@ def test_a_commit_that_is_gone_or_empty_is_named(
     spark: SparkSession, running: Running, tmp_path: Path
 ) -> None:
     world = World(spark, running, tmp_path)
-    world.send(5)
-    world.archive()
-    world.send(5)
-    world.archive()
+    world.archive_each(5, 5)
     commit = min((world.out / "_catalog").glob("*.json"), key=lambda it: it.stat().st_mtime_ns)
     text = commit.read_bytes()
     put(commit, b"")

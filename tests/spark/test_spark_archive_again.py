@@ -125,9 +125,7 @@ def test_audit_of_a_compacted_lake_counts_no_file_that_was_replaced(
     spark: SparkSession, running: Running, tmp_path: Path
 ) -> None:
     world = World(spark, running, tmp_path)
-    for count in (10, 5):
-        world.send(count)
-        world.archive()
+    world.archive_each(10, 5)
     world.look_after(compact="true", graceMinutes="5")
     # What was replaced stays for readers that have begun.
     assert spark.read.parquet(f"{world.out}/topic={world.topic}").count() == 2 * 2 * 15
@@ -199,10 +197,7 @@ def test_a_file_of_the_lake_that_is_gone_is_named_and_never_fewer_rows(
     spark: SparkSession, running: Running, tmp_path: Path
 ) -> None:
     world = World(spark, running, tmp_path)
-    world.send(10)
-    world.archive()
-    world.send(5)
-    world.archive()
+    world.archive_each(10, 5)
     first = min(world.out.glob("topic=*/**/*.parquet"))
     kept = first.read_bytes()
     # Also where the catalog is read by its checkpoint.
@@ -222,10 +217,7 @@ def test_a_lake_that_is_behind_its_checkpoint_is_named_and_made_whole_without_it
     spark: SparkSession, running: Running, tmp_path: Path
 ) -> None:
     world = World(spark, running, tmp_path)
-    world.send(10)
-    world.archive()
-    world.send(5)
-    world.archive()
+    world.archive_each(10, 5)
     max((world.out / "_catalog").glob("b*.json"), key=lambda it: it.name).unlink()
     world.send(5)
     with pytest.raises(LakeError, match=r"has read up to offset 15, .* has what is before 10"):

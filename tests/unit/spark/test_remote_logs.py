@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from log_store import FILE, write
 from roquet import roquet_native as native
 from roquet.base.errors import Corrupt, UsageError
 from roquet.spark.log_files import GapPartition, LogPartition
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytest.importorskip("pyarrow")
-FILE = 65536
 COUNT = 300
 
 
@@ -45,19 +45,7 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("whole")
-    store = native.Store.open(
-        {
-            "storePathRootDir": str(root),
-            "mappedFileSizeCommitLog": FILE,
-            "mappedFileSizeConsumeQueue": 20000,
-            "messageIndexEnable": False,
-            "diskMaxUsedSpaceRatio": 95,
-        }
-    )
-    store.start()
-    for number in range(COUNT):
-        store.put(f"T{number % 3}", 0, f"{number} ".encode().ljust(500, b"."), b"")
-    store.close()
+    write(root, COUNT, tags=False)
     return root
 
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from log_store import FILE, write
 from roquet import roquet_native as native
 from roquet.base.errors import Corrupt, UsageError
 from roquet.spark.log_files import (
@@ -31,28 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 pa: Any = pytest.importorskip("pyarrow")
-FILE = 65536
 VECTORS = Path(__file__).parents[2] / "vectors/store"
-
-
-def write(root: Path, count: int = 300, *, close: bool = True, body: int = 500) -> Any:
-    """Make a store of small files with `count` messages; return it when it stays open."""
-    store = native.Store.open(
-        {
-            "storePathRootDir": str(root),
-            "mappedFileSizeCommitLog": FILE,
-            "mappedFileSizeConsumeQueue": 20000,
-            "messageIndexEnable": False,
-            "diskMaxUsedSpaceRatio": 95,
-        }
-    )
-    store.start()
-    for number in range(count):
-        text = f"TAGS\x01{'ab'[number % 2]}\x02".encode()
-        store.put(f"T{number % 3}", 0, f"{number} ".encode().ljust(body, b"."), text)
-    if close:
-        store.close()
-    return store
 
 
 @pytest.fixture(scope="module")

@@ -96,6 +96,14 @@ class Lake:
         self.catalog = Catalog(spark, self.files, self.root)
         self._about = f"{self.root}/_lake.json"
 
+    @classmethod
+    def at(cls, spark: SparkSession, root: str) -> Lake | None:
+        """Return the lake of a folder in whichever format, or None. Raises UsageError."""
+        found = cls(spark, root, "parquet")
+        if not found.files.exists(found._about):
+            return None
+        return cls(spark, root, str(found._schema(found._about)[0].get("format")))
+
     # --- what it is --------------------------------------------------------------------------
 
     def exists(self) -> bool:

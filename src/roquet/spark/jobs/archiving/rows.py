@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 
 from roquet.base.errors import UsageError
 from roquet.spark.jobs.lake import Lake, configuration
-from roquet.spark.jobs.shared.connect import context
-from roquet.spark.jobs.storage.files import Files
-from roquet.spark.jobs.storage.plain_files import PlainFiles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,17 +22,17 @@ def archived(spark: SparkSession, root: str, columns: Sequence[str], ddl: str) -
 
     A lake keeps files for a while that others have replaced. Raises UsageError, LakeError.
     """
-    kind = _kind(spark, root)
-    if kind is None:
+    lake = Lake.at(spark, root)
+    if lake is None:
         known = parquet_columns(spark, root)
         # With types given, a topic that is called 007 stays one.
         found = spark.read.schema(ddl).parquet(root)
     else:
-        settings = configuration(kind)
+        settings = configuration(lake.kind)
         if _EXTENSIONS in settings and not spark.conf.get(_EXTENSIONS, ""):
             given = " ".join(f"--conf {name}={value}" for name, value in settings.items())
             raise UsageError(f"{root} is a Delta lake, and the session knows none: {given}")
-        found = Lake(spark, root, kind).read()
+        found = lake.read()
         known = set(found.columns)
     if lacking := [name for name in columns if name not in known]:
         raise UsageError(f"{root}: there is no column {', '.join(lacking)}")
@@ -49,14 +45,3 @@ def parquet_columns(spark: SparkSession, folder: str) -> set[str]:
         return set(spark.read.parquet(folder).columns)
     except AnalysisException as error:
         raise UsageError(f"{folder!r} cannot be read as Parquet") from error
-
-
-def _kind(spark: SparkSession, root: str) -> str | None:
-    files: Files = PlainFiles() if context(spark) is None else Files(spark)
-    about = f"{root.rstrip('/')}/_lake.json"
-    if not files.exists(about):
-        return None
-    try:
-        return str(json.loads(files.read(about))["format"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{about} cannot be read: {error}") from error

@@ -38,8 +38,8 @@ class Written:
         found = map(_PART.fullmatch, self._files.names(self._out))
         parts = {int(it[1]) for it in found if it is not None}
         done = checkpoints.done(self._files, self._checkpoint)
-        last = -1 if done is None else done[1]
-        query, known = checkpoints.query(self._files, self._checkpoint), self._known()
+        query, last = done or (checkpoints.query(self._files, self._checkpoint), -1)
+        known = self._known()
         text = wrong(self._out, self._checkpoint, parts, last=last, query=query, known=known)
         if text is not None:
             raise UsageError(text)

@@ -399,6 +399,9 @@ class TimerWheel:
         key_has_topic: bool,
     ) -> TimerWheel:
         """Load `timerwheel`, `timerlog` and `config/timercheck`, or make them; nothing fires before `start`. Raises StoreError."""
+    @staticmethod
+    def saved_checkpoint(folder: str) -> bytes | None:
+        """The 56 bytes of the checkpoint that a wheel of this config folder saved last; None without one, or for a damaged one. Raises StoreError."""
     def start(self) -> None:
         """Start the thread; twice is once."""
     def close(self) -> None:

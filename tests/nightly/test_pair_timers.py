@@ -96,6 +96,13 @@ def test_slave_that_becomes_master_delivers_the_timers_of_the_other_make(
             return int.from_bytes(found) > max(fired_ms, due[b"before"] + 1000)
 
         wait_until("the slave has a checkpoint behind it", has_passed, 240)
+        topics = pair.plans["slave"].store / "config" / "topics.json"
+
+        def is_known() -> bool:
+            return topics.exists() and b"Timed" in topics.read_bytes()
+
+        # A slave of RocketMQ copies the table of topics once a minute.
+        wait_until("the slave knows the topic", is_known, 120)
         pair.catch_up()
         # What the old master delivers just before its end may come again.
         assert len(targets(pair, "master")) == 1

@@ -72,11 +72,9 @@ def read_checkpoint(folder: Path) -> bytes | None:
     A file that cannot be read counts as none.
     """
     try:
-        with (folder / "timercheck").open("rb") as file:
-            found = file.read(CHECK_SIZE)
-    except OSError:
+        return TimerWheel.saved_checkpoint(str(folder))
+    except StoreError:
         return None
-    return found if len(found) == CHECK_SIZE and any(found) else None
 
 
 def drop_wheel(folder: Path) -> None:

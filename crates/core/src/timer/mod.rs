@@ -431,8 +431,16 @@ impl Timers {
     }
 
     /// Java's 56 bytes of the checkpoint, for slaves.
+    ///
+    /// Slots in which nothing waited are not saved one by one: with nothing else to save the wheel
+    /// is where it turned to since.
     pub fn checkpoint(&self) -> [u8; JAVA_SIZE] {
-        hold(&self.state).saved.java()
+        let state = hold(&self.state);
+        let mut told = state.saved;
+        if !state.changed {
+            told.read_ms = state.read_ms;
+        }
+        told.java()
     }
 
     /// Why the engine cannot go on at the moment.

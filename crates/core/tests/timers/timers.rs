@@ -6,7 +6,7 @@
 use super::common::{setting, Rng};
 use super::timer_help::{open, World, START, STEP};
 use roquet_core::disk::Disk;
-use roquet_core::timer::TIMER_TOPIC;
+use roquet_core::timer::{TimerCheckpointFile, TIMER_TOPIC};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -202,6 +202,43 @@ fn start_after_a_pause_longer_than_the_wheel_fires_everything() {
     world.pass_in_steps(30_000);
     world.check().unwrap();
     assert_eq!(world.delivered().len(), 38);
+}
+
+#[test]
+fn slaves_are_told_how_far_a_wheel_has_turned_in_which_nothing_fires() {
+    let mut world = World::new();
+    world.send("one", START + 2_000, None);
+    world.send("far", START + 90_000, None);
+    world.pass_in_steps(5_000);
+    for _ in 0..6 {
+        world.pass_in_steps(10_000);
+        let told = world.timers.checkpoint();
+        let read_ms = i64::from_be_bytes(told[..8].try_into().unwrap());
+        let behind = world.now() - read_ms;
+        assert!((0..STEP).contains(&behind), "{behind} ms behind");
+    }
+    world.check().unwrap();
+    assert_eq!(world.delivered().len(), 1);
+}
+
+#[test]
+fn what_a_wheel_saved_last_is_read_as_a_start_reads_it() {
+    let config = Path::new("/s/store/config");
+    let mut world = World::new();
+    world.send("one", START + 2_000, None);
+    world.pass_in_steps(5_000);
+    let told = world.timers.checkpoint();
+    world.stop();
+    let saved = || TimerCheckpointFile::saved(&world.disk, config).unwrap();
+    let whole = saved();
+    assert_eq!(whole.unwrap().java()[..32], told[..32]);
+    // A write that was cut off has torn what stands first.
+    let check = config.join("timercheck");
+    world.disk.damage(&check, 0, &[7; 100]);
+    assert_eq!(saved(), whole);
+    // What stands behind it is torn as well.
+    world.disk.damage(&check, 256, &[6; 100]);
+    assert_eq!(saved(), None);
 }
 
 #[test]

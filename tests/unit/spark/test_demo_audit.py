@@ -24,10 +24,11 @@ QUEUES = 3
 COUNT = 30
 
 
-def flight(number: int) -> dict[str, str]:
-    row = {name: str(number % 12 + 1) for name in NUMBERS}
+def flight(number: int) -> dict[str, int | str | None]:
+    row: dict[str, int | str | None] = {"id": number}
+    row |= dict.fromkeys(NUMBERS, number % 12 + 1)
     row |= dict.fromkeys(TEXTS, f"T{number % 4}")
-    return row | {"year": "2013", "tailnum": "NA" if number % 7 == 0 else f"N{number}"}
+    return row | {"year": 2013, "tailnum": None if number % 7 == 0 else f"N{number}"}
 
 
 def rows_of(folder: Path) -> Rows:
@@ -35,7 +36,7 @@ def rows_of(folder: Path) -> Rows:
     rows: Rows = []
     with ledger.Ledger(folder / "ledger.csv") as out:
         for number in range(COUNT):
-            made = departure(number, flight(number))
+            made = departure(flight(number))
             queue, offset = number % QUEUES, number // QUEUES
             out.append("demo", queue, offset, made.body)
             fields = json.loads(made.body)
@@ -55,12 +56,12 @@ def rows_of(folder: Path) -> Rows:
 
 
 def write_lake(folder: Path, rows: Rows) -> None:
-    """Write each row as a file of its own below its date, the way Spark partitions them."""
+    """Write each row as a file of its own below its month, the way Spark partitions them."""
     for number, row in enumerate(rows):
-        path = folder / "lake" / f"date={row['date']}" / "batch=0"
+        path = folder / "lake" / f"departed={row['date'][:7]}" / "batch=0"
         path.mkdir(parents=True, exist_ok=True)
-        kept = {name: [value] for name, value in row.items() if name != "date"}
-        texts = {name: pa.string() for name in ("keys", "tags", "brokerName", *TEXTS)}
+        kept = {name: [value] for name, value in row.items()}
+        texts = {name: pa.string() for name in ("keys", "tags", "brokerName", "date", *TEXTS)}
         table = pa.table({name: pa.array(value, texts.get(name)) for name, value in kept.items()})
         pq.write_table(table, path / f"{number}.parquet")
 

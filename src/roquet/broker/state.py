@@ -44,6 +44,9 @@ class Identity:
         return _host(self.ip, self.port)
 
 
+_UNKNOWN = object()
+
+
 @dataclasses.dataclass(slots=True, kw_only=True)
 class BrokerState:
     """What the broker takes at the moment."""
@@ -74,7 +77,9 @@ class BrokerState:
 
     @override
     def __setattr__(self, name: str, value: object) -> None:
-        """Change a fact."""
+        """Change a fact; tell nobody when it is what it was, as timers set some again and again."""
+        if getattr(self, name, _UNKNOWN) == value:
+            return
         object.__setattr__(self, name, value)
         if name != "version":
             object.__setattr__(self, "version", getattr(self, "version", 0) + 1)

@@ -56,6 +56,7 @@ from roquet.broker.wiring.timers import make_timers
 from roquet.broker.wiring.transactions import make_transactions
 from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.connections.fast_ingest import FastPath
+from roquet.remoting.connections.native import threads_here
 from roquet.service.lifecycle import App
 from roquet.service.process import runtime
 from roquet.service.process.supervisor import supervised
@@ -139,7 +140,8 @@ def build(
     asked = (base, fast_fail, expressions, delays, answers)
     admission = make_admission(*asked, hooks=hooks, halves=transactions.door, pop=rows)
     path = FastPath(
-        *(admission, base.held_clock, base.rng.getrandbits(64), base.config.server.io_threads),
+        *(admission, base.held_clock, base.rng.getrandbits(64)),
+        threads=threads_here(base.config.server.io_threads),
         rest=base.rest,
     )
     pop.use(path, rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roquet.protocol.hosts import join_address
+from roquet.remoting.connections.native import threads_here
 
 if TYPE_CHECKING:
     from roquet.broker.config import BrokerConfig
@@ -24,6 +25,12 @@ def boot_lines(config: BrokerConfig, identity: Identity, listeners: Listeners) -
         f"listening on {join_address(bind, listeners.port)} (fast {listeners.fast_port}),"
         f" store in {config.store.folder}"
     )
+    threads = config.server.io_threads
+    if threads_here(threads) < threads:
+        lines.append(
+            f"ioThreads={threads} has no effect: this platform has no epoll, so that one event"
+            " loop serves all connections"
+        )
     if config.server.metrics == "PROM":
         where = config.exporter.prom_host or bind
         lines.append(

@@ -231,7 +231,7 @@ class ListenConfig:
         "ioThreads",
         0,
         "Threads of compiled code that serve the connections and answer plain sends and pulls"
-        " beside Python; 0: Python's loop serves them. On Linux.",
+        " beside Python; 0: Python's loop serves them, as it does where there is no epoll.",
         low=0,
         high=64,
     )

@@ -11,9 +11,11 @@ import socket
 from typing import TYPE_CHECKING
 
 from broker_harness import play
+from roquet import _native
 from roquet.base.config import setting, settings
 from roquet.broker import app
 from roquet.broker.config import BrokerConfig
+from roquet.protocol.codes import ResponseCode
 from roquet.testing.cluster import broker_config, cluster, pull_command, running_broker
 from roquet.testing.java import free_port
 
@@ -45,6 +47,23 @@ def test_it_says_javas_line_and_where_it_is(tmp_path: Path) -> None:
     assert said[0].endswith("] boot success. serializeType=JSON")
     assert str(tmp_path) in said[1]
     assert not (tmp_path / "abort").exists()
+
+
+def test_threads_without_epoll_leave_connections_to_the_loop_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, said = serve(broker_config(tmp_path, ioThreads="2"))
+    assert not any(line.startswith("ioThreads") for line in said)
+    monkeypatch.delattr(_native, "NetThreads")
+    code, said = serve(broker_config(tmp_path, ioThreads="2"))
+    assert code == 0
+    assert said[2].startswith("ioThreads=2 has no effect: this platform has no epoll")
+
+    async def tell(it: Cluster) -> None:
+        assert (await it.pull("orders")).code == ResponseCode.TOPIC_NOT_EXIST
+        assert not it.broker.path.connections.is_open
+
+    play(tmp_path, tell, ioThreads="2")
 
 
 def test_it_warns_when_anybody_may_come(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -15,6 +16,7 @@ import trustme
 from demo.servers import free_port
 
 from cli_harness import Running, roquet
+from roquet import _native
 from roquet.cli.app import run
 
 if TYPE_CHECKING:
@@ -84,6 +86,24 @@ def test_a_clock_that_is_years_behind_is_named(
     assert found["clock"]["verdict"] == "FAIL"
     assert "NTP" in found["clock"]["helps"]
     assert found["clock"]["found"].startswith("1971-01-01")
+
+
+def test_threads_of_connections_are_compared_with_the_cores(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    verdicts = {
+        threads: looks(capsys, tmp_path, f"ioThreads={threads}", *SMALL)[1]["connections"]
+        for threads in range(5)
+    }
+    assert [verdicts[threads]["verdict"] for threads in range(5)] == [*["ok"] * 3, *["warn"] * 2]
+    assert verdicts[0]["found"] == "one event loop serves them"
+    assert verdicts[1]["found"] == "threads for them: 1, cores: 2"
+    assert verdicts[4]["helps"].startswith("ioThreads=2:")
+    monkeypatch.delattr(_native, "NetThreads")
+    _, found = looks(capsys, tmp_path, "ioThreads=1", *SMALL)
+    assert found["connections"]["verdict"] == "warn"
+    assert "no epoll" in found["connections"]["found"]
 
 
 @pytest.mark.parametrize(

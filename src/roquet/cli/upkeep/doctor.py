@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from roquet.base.clock import SystemClock
 from roquet.base.errors import RoquetError
 from roquet.cli.output import json_line, line, table
+from roquet.remoting.connections.native import threads_here
 from roquet.service.process.listening import cannot_listen
 from roquet.store.marks import diverged
 from roquet.store.marks.format import StoreFormat
@@ -89,6 +90,7 @@ def _looks(options: argparse.Namespace) -> Iterator[Look]:
 def examine(config: BrokerConfig) -> Iterator[Look]:
     """Look at everything that has stopped a broker before."""
     yield _versions()
+    yield _threads(config.server.io_threads)
     yield _open_files()
     yield _maps()
     yield _clock()
@@ -157,6 +159,19 @@ def _versions() -> Look:
     if loop.startswith("uvloop"):
         return Look(Verdict.OK, "versions", found)
     return Look(Verdict.WARN, "versions", found, "pip install uvloop: it needs half the CPU")
+
+
+def _threads(wanted: int) -> Look:
+    about, loop = "connections", "one event loop serves them"
+    cores = os.cpu_count() or 1
+    if not wanted:
+        return Look(Verdict.OK, about, loop)
+    if threads_here(wanted) < wanted:
+        return Look(Verdict.WARN, about, f"{loop}: no epoll here", "ioThreads=0 says so as well")
+    found = f"threads for them: {wanted}, cores: {cores}"
+    if wanted <= cores:
+        return Look(Verdict.OK, about, found)
+    return Look(Verdict.WARN, about, found, f"ioThreads={cores}: more take turns on the cores")
 
 
 def _open_files() -> Look:

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import sys
 from typing import TYPE_CHECKING, Protocol
 
 from roquet import _native
-from roquet.base.errors import UsageError
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.hosts import host_bytes
 from roquet.remoting.codec import command_of
@@ -49,6 +47,11 @@ POPS = frozenset(
     }
 )
 """Requests of connections that pop: the loop decides about them, and serves such connections."""
+
+
+def threads_here(wanted: int) -> int:
+    """Return how many of the wanted threads there can be: none where the core is without epoll."""
+    return wanted if hasattr(_native, "NetThreads") else 0
 
 
 class NativeConnections:
@@ -102,12 +105,10 @@ class NativeConnections:
     ) -> None:
         """Start the threads, each with an ingest of `ingest`; on the loop.
 
-        Raises OSError, and UsageError where the core has none.
+        Raises OSError.
         """
         if not self._threads:
             return
-        if sys.platform != "linux":
-            raise UsageError(f"ioThreads = '{self._threads}': must be 0, threads need Linux")
         self._net = _native.NetThreads(
             self._threads,
             ingest,

@@ -86,12 +86,12 @@ def shown(part: bytes) -> bytes:
     return bytes(found.SerializeToString(deterministic=True))
 
 
-@pytest.mark.parametrize("buffered", ["false", "true"])
+@pytest.mark.parametrize(("buffered", "threads"), [("false", "0"), ("true", "0"), ("true", "1")])
 def test_receive_is_answered_byte_for_byte_as_the_front_does_it(
-    tmp_path: Path, buffered: str
+    tmp_path: Path, buffered: str, threads: str
 ) -> None:
     async def main() -> None:
-        async with ready(tmp_path, enablePopBufferMerge=buffered) as calls:
+        async with ready(tmp_path, enablePopBufferMerge=buffered, ioThreads=threads) as calls:
             for topic in ("Normal", "Fifo"):
                 await begun(calls, "fast", "slow", topic=topic)
                 given = [make() for make in PLAIN.values() if make().topic.name == topic]

@@ -252,7 +252,7 @@ class FastPath:
         None leaves it to the service.
         """
         rows = self.fresh()
-        if rows is None or self.connections.threads:
+        if rows is None:
             return None
         return self._call_pop(pop, lambda wish: give(wish, rows))
 

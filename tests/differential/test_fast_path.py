@@ -460,7 +460,7 @@ def test_answers_bytes_and_counts_are_those_of_the_processors(
     counters = compared(tmp_path, told, seed, flush)
     assert told.frames > 20_000
     # How many go the fast way depends on how reads fall behind slow frames; enough must.
-    assert counters["sends"] > told.frames // 20
+    assert counters["sends"] > told.frames // 25
     assert counters["pulls"] > told.frames // 500
     assert counters["held"] > told.frames // 1000
     assert counters["halves"] > told.frames // 4000

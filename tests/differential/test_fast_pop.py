@@ -378,7 +378,7 @@ def compared(
         shutil.rmtree(store)
     slow, quick = outcomes
     for one, other in zip(slow.answers, quick.answers, strict=True):
-        assert one == other
+        assert one == other, f"{one}\n{other}"
     for one, other in zip(slow.log, quick.log, strict=False):
         assert _timeless(one) == _timeless(other)
     assert len(slow.log) == len(quick.log)

@@ -49,7 +49,12 @@ Print a script for a shell:
   zsh:  roquet completion zsh > ~/.zfunc/_roquet
   fish: roquet completion fish > ~/.config/fish/completions/roquet.fish"""
 _COMMAND = "COMMAND"
+_PORT_FLAG = "--listen-port"
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EBADF, errno.EIO)
+
+
+def _port_hint(port: str) -> str:
+    return f"-p prints every setting; a port is {_PORT_FLAG} {port[:80]}"
 
 
 class _NoCommandError(UsageError):
@@ -62,10 +67,13 @@ class _Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(allow_abbrev=False, **options)
+        self._found = argparse.Namespace()
 
     # typing.override came with Python 3.12.
     def _check_value(self, action: argparse.Action, value: Any) -> None:  # type: ignore[explicit-override]
         """Name the choice that is closest to a mistyped one."""
+        if action.nargs == argparse.PARSER:
+            self._check_word(str(value))
         if action.choices is not None and value not in action.choices:
             import difflib  # noqa: PLC0415  (only a mistake needs it)
 
@@ -78,12 +86,25 @@ class _Parser(argparse.ArgumentParser):
     # typing.override came with Python 3.12.
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # type: ignore[explicit-override]
         """Take an optional word behind flags too; refuse what is left where its help is."""
-        found, left = super().parse_known_args(args, namespace)
+        self._found = argparse.Namespace() if namespace is None else namespace
+        found, left = super().parse_known_args(args, self._found)
         if left and self._subparsers is None:
             left = self._taken_late(found, left)
             if left:
                 self.error(self._unknown(left))
         return found, left
+
+    def _check_word(self, word: str) -> None:
+        """Refuse flags of a server before the word of a command, which argparse would drop."""
+        if word.isdecimal() and _PORT_FLAG in self._option_string_actions:
+            raise argparse.ArgumentError(None, _port_hint(word))
+        for it in self._get_optional_actions():
+            if getattr(self._found, it.dest, it.default) != it.default:
+                flag = it.option_strings[0]
+                text = (
+                    f"{flag} before {word[:80]} is a flag of the server: put it behind {word[:80]}"
+                )
+                raise argparse.ArgumentError(None, text)
 
     def _taken_late(self, found: Any, left: list[str]) -> list[str]:
         """Give words that came behind flags to the arguments that argparse gave nothing before."""
@@ -108,6 +129,9 @@ class _Parser(argparse.ArgumentParser):
         if message.endswith(f"required: {_COMMAND}"):
             self.print_help(sys.stderr)
             raise _NoCommandError
+        _, glued, port = message.partition("argument -p: ignored explicit argument ")
+        if glued and _PORT_FLAG in self._option_string_actions:
+            message = _port_hint(port.strip("'="))
         raise UsageError(f"{message} (try: {self.prog} -h)")
 
 

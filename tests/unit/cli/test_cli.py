@@ -403,3 +403,34 @@ def test_body_of_a_message_may_stand_behind_options() -> None:
     for words in (("hi", "--delay", "1s"), ("--delay", "1s", "hi")):
         options = parser().parse_args(["pub", "t", *words])
         assert (options.topic, options.body, options.delay) == ("t", "hi", "1s")
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (["namesrv", "-n", "127.0.0.1:1", "ls"], "-n"),
+        (["namesrv", "-c", "x.conf", "config", "get"], "-c"),
+        (["broker", "-n", "127.0.0.1:1", "ls"], "-n"),
+        (["broker", "--namesrv-addr=127.0.0.1:1", "drain", "broker-a", "--yes"], "-n"),
+        (["broker", "-s", "listenPort=1", "config", "get", "broker-a"], "-s"),
+    ],
+)
+def test_server_flag_before_a_command_is_refused_not_dropped(
+    words: list[str], flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert f"{flag} before " in said
+    assert "put it behind" in said
+
+
+@pytest.mark.parametrize("server", ["namesrv", "broker"])
+@pytest.mark.parametrize("words", [["-p", "9876"], ["-p9876"], ["-p=9876"], ["9876"]])
+def test_port_by_the_flag_that_prints_settings_names_the_flag_for_ports(
+    server: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([server, *words]) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert "--listen-port 9876" in said

@@ -34,12 +34,18 @@ class Metadata:
     deletions: Deletions
 
     async def start(self) -> None:
-        """Load the tables. Raises Corrupt when a file and its copy are both unusable."""
+        """Load the tables. Raises Corrupt when a file and its copy are both unusable.
+
+        A store without messages gets its table of offsets here, so that a kill before the first
+        commit does not make it look like one whose table was removed. Raises DiskFull, OSError.
+        """
         self.topics.load()
         has_offsets = self.offsets.load()
         has_groups = self.groups.load()
         if self.topics.has_queues():
             self._say_what_is_missing(has_groups=has_groups, has_offsets=has_offsets)
+        elif not has_offsets:
+            await self.offsets.persist()
         self.filters.load()
         self.modes.load()
         self.deletions.load()
@@ -52,7 +58,7 @@ class Metadata:
                 " consumer groups are the default ones; if there were others, stop the broker and"
                 " restore the file"
             )
-        # A broker that no group has ever read from has no offsets to keep.
+        # Earlier releases wrote no table before the first commit.
         if not has_offsets and (self.groups.has_own() or not has_groups):
             log.warning(
                 "consumerOffset.json is missing, but the store has messages: every consumer group"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -66,3 +67,25 @@ def test_store_that_no_group_has_read_misses_no_table(
     play(tmp_path, sent)
     play(tmp_path, nothing)
     assert not said(caplog)
+
+
+async def read_without_a_commit(it: Cluster) -> None:
+    await sent(it)
+    await it.pull(TOPIC, 0, consumerGroup="g")
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_store_that_a_group_read_without_a_commit_misses_no_table(
+    tmp_path: Path, is_killed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    stopped, killed = tmp_path / "stopped", tmp_path / "killed"
+
+    async def read(it: Cluster) -> None:
+        await read_without_a_commit(it)
+        # What a kill at this moment leaves: nothing was saved at a stop or by a timer.
+        shutil.copytree(stopped / "broker-a", killed / "broker-a")
+
+    play(stopped, read)
+    caplog.clear()
+    play(killed if is_killed else stopped, nothing)
+    assert "consumerOffset" not in said(caplog)

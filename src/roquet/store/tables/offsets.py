@@ -117,6 +117,9 @@ class OffsetTable:
         self._committed_pairs.begin(self._committed.key_list())
         self._pulled_pairs.begin(self._pulled.key_list())
         self._count_all()
+        if not is_there:
+            # The next flush writes a file without rows too: one that is missing was removed then.
+            self._committed.touch()
         return is_there
 
     async def persist(self) -> None:

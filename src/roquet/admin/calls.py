@@ -10,6 +10,7 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.fastjson import JsonError
 from roquet.protocol.header import Header, HeaderError
+from roquet.protocol.headers.admin import GetTopicConfigRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from roquet.model.route import TopicRoute
 
 NO_MASTER = "has no master now"
+_SEVERAL = 2
 
 T = TypeVar("T")
 H = TypeVar("H", bound=Header)
@@ -150,13 +152,31 @@ class Brokers:
     async def of_topic(self, topic: str) -> dict[str, str]:
         """Return broker name -> address of the masters that have a topic. Raises Refused 17.
 
-        One where it can be neither read nor written is left out while another has it: there it was
-        deleted (`Topics.delete_on`).
+        Where it can be neither read nor written it was deleted (`Topics.delete_on`), and the name
+        servers keep its last registration, or somebody took its permissions away: then it is still
+        there with its messages. Such a master is asked which it is, unless it is the only one.
         """
         route = await self._calls.route(topic)
         masters = {it.broker_name: it.master for it in route.brokers if it.master is not None}
         served = {it.broker_name for it in route.queues if it.perm}
-        return {name: at for name, at in masters.items() if name in served} or masters
+        if len(masters) < _SEVERAL:
+            return masters
+        return {
+            name: at
+            for name, at in masters.items()
+            if name in served or await self._keeps(at, topic)
+        } or masters
+
+    async def _keeps(self, address: str, topic: str) -> bool:
+        """Return whether a broker has a topic, as far as it says; one that is away may have it."""
+        request = command(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequest(topic=topic))
+        try:
+            await self._calls.ask(address, request)
+        except Refused:
+            return False
+        except (Unreachable, OutcomeUnknown):
+            pass
+        return True
 
     async def each(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,7 @@ from roquet.testing.cluster import cluster
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from console_harness import Browser
     from roquet.admin import Admin
 
 
@@ -24,6 +26,22 @@ async def wrong_places(admin: Admin) -> None:
         await admin.topics.delete_on("orders", "nowhere")
     with pytest.raises(Refused, match="no topic nothing on broker-b"):
         await admin.topics.delete_on("nothing", "broker-b")
+
+
+async def closed_is_shown(mq: roquet.MQ, keeper: Browser) -> None:
+    """A topic that nobody may read or write on a broker is there all the same, and is shown."""
+    admin = mq.admin()
+    async with mq.producer() as producer:
+        for queue in await producer.queues("kept"):
+            await producer.send("kept", b"before", queue=queue)
+    there = await admin.topics.get("kept")
+    await admin.topics.put(dataclasses.replace(there["broker-b"], perm=0), brokers=["broker-b"])
+    bounds = await admin.topics.offsets("kept")
+    assert {queue.broker_name for queue in bounds} == {"broker-a", "broker-b"}
+    assert sum(at.max_offset - at.min_offset for at in bounds.values()) == 4
+    page = await keeper.get("/topic", name="kept")
+    assert page.status == 200
+    assert "broker-b" in page.text
 
 
 def test_topic_deleted_on_one_broker_is_served_by_the_other(tmp_path: Path) -> None:
@@ -43,6 +61,7 @@ def test_topic_deleted_on_one_broker_is_served_by_the_other(tmp_path: Path) -> N
                     await producer.send("paid", b"before")
 
             await wrong_places(admin)
+            await closed_is_shown(mq, keeper)
             typed = {"name": "orders", "confirm": "orders"}
             page = (await keeper.get("/topic", name="orders")).text
             assert '<option value="broker-b">on broker-b alone</option>' in page

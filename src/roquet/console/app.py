@@ -341,7 +341,7 @@ def _methods(routes: Iterable[BaseRoute], path: str) -> set[str]:
 
 def _pages(parts: Parts, front: Front, tails: Tails) -> list[BaseRoute]:
     views = (*table.VIEWS, *table.DATA)
-    about = document(views, table.ACTIONS, parts.config.root_path)
+    about = document(views, table.ACTIONS, table.DOWNLOADS, parts.config.root_path)
 
     async def openapi(request: Request) -> Response:
         del request
@@ -354,4 +354,9 @@ def _pages(parts: Parts, front: Front, tails: Tails) -> list[BaseRoute]:
         *(Route(it.path, front.form(it), methods=["POST"]) for it in table.ACTIONS),
         *(Route("/api" + it.path.rstrip("/"), front.api_view(it), methods=["GET"]) for it in views),
         *(Route("/api" + it.path, front.api_action(it), methods=["POST"]) for it in table.ACTIONS),
+        *(Route(it.path, front.download(it), methods=["GET", "POST"]) for it in table.DOWNLOADS),
+        *(
+            Route("/api" + it.path, front.api_download(it), methods=["GET"])
+            for it in table.DOWNLOADS
+        ),
     ]

@@ -116,7 +116,6 @@ class Limits:
     body: int = 1024 * 1024
     """Of a request."""
     head: int = 16 * 1024
-    form_fields: int = 200
     connections: int = 100
     request_s: float = 10.0
     """For the whole request to arrive."""
@@ -155,6 +154,10 @@ class Limits:
     """Messages of one search."""
     scanned: int = 20_000
     """Messages that one search reads."""
+    exported: int = 2_000
+    """Messages of one file."""
+    exported_bytes: int = 16 * 1024 * 1024
+    """Of these, as they are stored."""
     page: int = 25
     """Rows of a page that need requests of their own."""
     rows: int = 300

@@ -60,6 +60,21 @@ class Done:
     """What programs get beside the text."""
     told: str = ""
     """A secret for the eyes of who asked: shown once, and in no log."""
+    results: Sequence[Mapping[str, str]] = ()
+    """What became of each of several: `id` and `result`, for the next page."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class File:
+    """What a browser saves."""
+
+    name: str
+    kind: str
+    """Its media type."""
+    data: bytes = dataclasses.field(repr=False)
+    rows: int
+    missing: str = ""
+    """What is not in it, and how to get it; empty when all is."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +100,17 @@ class Action:
     fields: tuple[Field, ...] = ()
     is_change: bool = True
     """Whether a console that is read-only refuses it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """Something to take along: `GET path`, or `POST path` of a form; `GET /api` + path."""
+
+    path: str
+    title: str
+    role: Role
+    make: Callable[[Context, Data], Awaitable[File]]
+    fields: tuple[Field, ...] = ()
 
 
 def of_form(fields: Sequence[Field], given: Mapping[str, Sequence[str]]) -> Data:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from roquet.protocol.hosts import read_ip
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from roquet.console.config import Limits
     from roquet.console.roles import Role
 
@@ -36,6 +38,8 @@ class Session:
     """What signed in: `oidc`, `header`; empty for a token or a password."""
     said: str = ""
     """What the last action said, for the next page."""
+    results: Sequence[Mapping[str, str]] = ()
+    """What became of each thing that the last action was about."""
     streams: int = 0
     """Live tails that are open."""
 

@@ -7,6 +7,7 @@ from roquet.console.roles import Role
 from roquet.console.views import (
     access,
     alerts,
+    dead,
     groups,
     messages,
     overview,
@@ -160,22 +161,7 @@ VIEWS = (
             Field(name="topic", about="the topic of traces", default=TRACE_TOPIC),
         ),
     ),
-    View(
-        path="/dead",
-        title="Dead letters",
-        role=_VIEWER,
-        show=messages.dead_groups,
-        template="messages/dead.html",
-        fields=(FILTER, PAGE),
-    ),
-    View(
-        path="/dead/group",
-        title="Dead letters of a group",
-        role=_VIEWER,
-        show=messages.dead,
-        template="messages/dead_group.html",
-        fields=(_GROUP, Field(name="since", about="given up then or later", default="30d")),
-    ),
+    *dead.VIEWS,
     View(
         path="/brokers",
         title="Brokers",
@@ -267,6 +253,8 @@ DATA = (
     ),
 )
 """Views of the API alone."""
+
+DOWNLOADS = (*dead.DOWNLOADS,)
 
 ACTIONS = (
     Action(
@@ -391,23 +379,7 @@ ACTIONS = (
             Field(name="client", about="the client's id", required=True),
         ),
     ),
-    Action(
-        path="/dead/resend",
-        title="Send dead letters again",
-        role=_OPERATOR,
-        do=messages.resend_dead,
-        fields=(
-            _GROUP,
-            Field(
-                name="id",
-                about="ids of messages",
-                kind="texts",
-                required=True,
-                high=100,
-                size_max=128,
-            ),
-        ),
-    ),
+    *dead.ACTIONS,
     Action(
         path="/broker/set",
         title="Change a setting of a broker",

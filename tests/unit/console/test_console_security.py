@@ -57,10 +57,10 @@ def _token(world: World) -> str:
 def test_nobody_sees_or_does_anything_without_a_session(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         stranger = world.stranger()
-        for view in table.VIEWS:
+        for view in (*table.VIEWS, *table.DOWNLOADS):
             answer = await stranger.get(view.path)
             assert (answer.status, answer.headers["location"]) == (303, "/login"), view.path
-        for view in (*table.VIEWS, *table.DATA):
+        for view in (*table.VIEWS, *table.DATA, *table.DOWNLOADS):
             assert (await stranger.get("/api" + view.path.rstrip("/"))).status == 401, view.path
         for action in table.ACTIONS:
             answer = await stranger.post(action.path)

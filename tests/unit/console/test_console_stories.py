@@ -105,7 +105,8 @@ def test_the_document_of_the_api_has_every_call(tmp_path: Path) -> None:
         assert about["openapi"] == "3.1.0"
         gets = {path for path, it in about["paths"].items() if "get" in it}
         posts = {path for path, it in about["paths"].items() if "post" in it}
-        assert gets == {"/api" + it.path.rstrip("/") for it in (*table.VIEWS, *table.DATA)}
+        rows = (*table.VIEWS, *table.DATA, *table.DOWNLOADS)
+        assert gets == {"/api" + it.path.rstrip("/") for it in rows}
         assert posts == {"/api" + it.path for it in table.ACTIONS}
         keeper = world.administrator
         for path, calls in about["paths"].items():

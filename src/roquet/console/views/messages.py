@@ -1,4 +1,4 @@
-"""Messages: found, shown, sent again; and those that groups gave up."""
+"""Messages: found, shown, sent again."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from roquet.admin.lookup import found_by_id
 from roquet.admin.matching import matcher
 from roquet.admin.messages import origin_of
 from roquet.admin.tracing import events_of, steps_of
-from roquet.base.errors import NotFound, Refused, RoquetError, UsageError
+from roquet.base.errors import Refused, RoquetError, UsageError
 from roquet.base.times import time_of
 from roquet.console.context import each
 from roquet.console.declared import Done
-from roquet.console.views.paging import page_of
 from roquet.console.web.render import to
-from roquet.protocol import names
 
 if TYPE_CHECKING:
     from roquet.console.context import Context
@@ -31,7 +29,7 @@ _SHORT = 50
 _VALUE_MAX = 1000
 _GROUPS_MAX = 20
 _BAD_ENDS = ("FAILED", "TIME_OUT", "EXCEPTION", "RETURNNULL")
-_FUTURE_MS = 60_000
+FUTURE_MS = 60_000
 
 
 async def search(context: Context, given: Data) -> Data:
@@ -55,13 +53,13 @@ async def search(context: Context, given: Data) -> Data:
         data["is_whole"] = len(found) < 64
     else:
         found, data["scanned"], data["is_whole"] = await _scan(context, given)
-    return {**data, "asked": True, "rows": [_row(context, it) for it in found]}
+    return {**data, "asked": True, "rows": [message_row(context, it) for it in found]}
 
 
 async def _scan(context: Context, given: Data) -> tuple[list[StoredMessage], int, bool]:
     """Return what was found, how many messages were read, and whether that was all."""
     begin = time_of(given["since"], "since")
-    now_ms = context.now_ms() + _FUTURE_MS
+    now_ms = context.now_ms() + FUTURE_MS
     end = now_ms if given["until"] is None else time_of(given["until"], "until")
     wanted = matcher(tag=given["tag"], sql=given["sql"])
     if given["text"] is not None and context.parts.config.hide_bodies:
@@ -77,12 +75,13 @@ async def _scan(context: Context, given: Data) -> tuple[list[StoredMessage], int
         if wanted(it) and (text is None or text in it.body):
             found.append(it)
         if len(found) >= context.limits.found:
-            return _sorted(found), sum(read.values()), False
+            return newest_first(found), sum(read.values()), False
     is_whole = all(it < each_queue for it in read.values())
-    return _sorted(found), sum(read.values()), is_whole
+    return newest_first(found), sum(read.values()), is_whole
 
 
-def _sorted(found: list[StoredMessage]) -> list[StoredMessage]:
+def newest_first(found: list[StoredMessage]) -> list[StoredMessage]:
+    """Return messages in the order of lists."""
     return sorted(found, key=lambda it: (-it.store_timestamp, -it.queue_offset))
 
 
@@ -102,7 +101,7 @@ async def message(context: Context, given: Data) -> Data:
     ]
     is_hidden = context.parts.config.hide_bodies
     return {
-        **_row(context, it),
+        **message_row(context, it),
         "origin": origin_of(it),
         "born_ms": it.born_timestamp,
         "born_host": it.born_host,
@@ -132,7 +131,8 @@ def _state(message: StoredMessage, offsets: Any) -> str:
     return "no offset in this queue"
 
 
-def _row(context: Context, it: StoredMessage) -> dict[str, Any]:
+def message_row(context: Context, it: StoredMessage) -> dict[str, Any]:
+    """Return what lists show of a message; nothing of its contents where they are hidden."""
     is_hidden = context.parts.config.hide_bodies
     return {
         "topic": it.topic,
@@ -251,76 +251,3 @@ async def trace(context: Context, given: Data) -> Data:
         for it in steps
     ]
     return {**shown, "steps": rows, "from_ms": from_ms, "to_ms": to_ms}
-
-
-# --- what groups gave up ---------------------------------------------------------------------
-
-
-async def dead_groups(context: Context, given: Data) -> Data:
-    """List groups that gave messages up."""
-    found = [
-        it.removeprefix(names.DLQ_PREFIX)
-        for it in await context.admin.topics.names()
-        if names.is_dlq(it)
-    ]
-    chosen, about = page_of(found, given, context.limits.page)
-    bounds = await each(context.admin.topics.offsets(names.dlq_topic(it)) for it in chosen)
-    rows: list[dict[str, Any]] = []
-    for name, seen in zip(chosen, bounds, strict=True):
-        if isinstance(seen, RoquetError):
-            rows.append({"name": name, "error": str(seen)})
-            continue
-        count = sum(it.max_offset - it.min_offset for it in seen.values())
-        last_ms = max((it.last_update for it in seen.values()), default=0)
-        rows.append({"name": name, "count": count, "last_ms": last_ms, "error": ""})
-    return {**about, "rows": rows}
-
-
-async def dead(context: Context, given: Data) -> Data:
-    """Show what a group gave up, the newest first."""
-    found, is_whole = await _dead(context, given["group"], given["since"])
-    rows = [
-        {**_row(context, it), "origin": origin_of(it)}
-        for it in _sorted(found)[: context.limits.found]
-    ]
-    return {
-        "group": given["group"],
-        "since": given["since"],
-        "rows": rows,
-        "is_whole": is_whole,
-        "hidden": context.parts.config.hide_bodies,
-    }
-
-
-async def _dead(context: Context, group: str, since: str) -> tuple[list[StoredMessage], bool]:
-    topic = names.dlq_topic(group)
-    if topic not in await context.admin.topics.names():
-        admin = context.admin.groups
-        if not await admin.get(group) and await admin.connection(group) is None:
-            raise NotFound(f"there is no group {group[:80]}")
-        return [], True  # a group gets its dead-letter topic with the first dead letter
-    begin, end = time_of(since, "since"), context.now_ms() + _FUTURE_MS
-    count = context.limits.found
-    found = [it async for it in context.admin.messages.between(topic, begin, end, count=count)]
-    return found, len(found) < count
-
-
-async def resend_dead(context: Context, given: Data) -> Done:
-    """Send what a group gave up again, to that group alone; a failure stops none of the others."""
-    topic = names.dlq_topic(given["group"])
-    results: list[dict[str, str]] = []
-    for name in given["id"]:
-        try:
-            it = (await found_by_id(context.admin, topic, name))[0]
-            if it.topic != topic:
-                raise NotFound(f"{given['group']} has not given up {name[:80]}")
-            sent = await context.admin.messages.send_again(it, group=given["group"])
-        except RoquetError as error:
-            results.append({"id": name, "result": str(error)})
-        else:
-            results.append({"id": name, "result": "sent", "new": sent.offset_id})
-    failed = [it for it in results if it["result"] != "sent"]
-    text = f"{len(results) - len(failed)} of {len(results)} messages sent again to {given['group']}"
-    if failed:
-        text = f"{text}; {failed[0]['id']}: {failed[0]['result']}"
-    return Done(text, to("/dead/group", group=given["group"]), {"results": results})

@@ -17,12 +17,12 @@ from roquet.console.web.answers import Denied, status_of
 from roquet.console.web.peer import IDENTITY, Asserted
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from starlette.requests import Request
 
     from roquet.console.context import Parts
-    from roquet.console.declared import Action, Data, Done, View
+    from roquet.console.declared import Action, Data, Done, Download, View
     from roquet.console.sessions import Session
     from roquet.console.web.answers import Works
     from roquet.console.web.render import Pages
@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 COOKIE = "roquet_console"
 _FORM = "application/x-www-form-urlencoded"
+_FIELDS_MAX = 256
+_MISSING_MAX = 500
 
 
 class Front:
@@ -58,7 +60,8 @@ class Front:
             except RoquetError as error:
                 return self._failed(session, error)
             said, session.said = session.said, ""
-            more = {"title": view.title, "here": view.path, "said": said}
+            results, session.results = session.results, ()
+            more = {"title": view.title, "here": view.path, "said": said, "results": results}
             return self._html(view.template, session, data | more)
 
         return handle
@@ -70,6 +73,37 @@ class Front:
             try:
                 session = self.demand_session(request)
                 return answer(await self._shown(view, session, request))
+            except RoquetError as error:
+                return failure(error)
+
+        return handle
+
+    def download(self, row: Download) -> Handler:
+        """Return what answers `GET`, and `POST` of a form, with a file."""
+
+        async def handle(request: Request) -> Response:
+            session = self.session(request)
+            if session is None:
+                return self._to_login()
+            try:
+                if request.method == "POST":
+                    texts = await form_of(request)
+                    self.demand_ours(session, texts.pop("csrf", [""])[-1])
+                else:
+                    texts = self.query(request)
+                return await self._file(row, session, request, texts)
+            except RoquetError as error:
+                return self._failed(session, error)
+
+        return handle
+
+    def api_download(self, row: Download) -> Handler:
+        """Return what answers `GET /api…` with a file, and with JSON where there is none."""
+
+        async def handle(request: Request) -> Response:
+            try:
+                session = self.demand_session(request)
+                return await self._file(row, session, request, self.query(request))
             except RoquetError as error:
                 return failure(error)
 
@@ -92,6 +126,7 @@ class Front:
             except RoquetError as error:
                 return self._failed(session, error)
             session.said = f"{done.text}: {done.told}" if done.told else done.text
+            session.results = done.results
             return self._to(done.goto)
 
         return handle
@@ -180,27 +215,54 @@ class Front:
         return _parsed(request.url.query)
 
     async def _shown(self, view: View, session: Session, request: Request) -> dict[str, Any]:
-        if session.role < view.role:
-            raise Denied(403, f"{view.title}: only for the role {view.role.word}")
+        self._demand_role(view, session)
         given = declared.of_form(view.fields, self.query(request))
         context = context_of(self._parts, session, address_of(request))
         async with self._works.place():
             data = await view.show(context, given)
         return {**data, "given": given, "left_out": dict(context.away)}
 
+    async def _file(
+        self,
+        row: Download,
+        session: Session,
+        request: Request,
+        texts: Mapping[str, Sequence[str]],
+    ) -> Response:
+        """Make a file. It leaves the console, so the audit log says who took it along."""
+        address = address_of(request)
+        target: Mapping[str, str] = {}
+        outcome = "failed: unexpected"
+        try:
+            self._demand_role(row, session)
+            given = declared.of_form(row.fields, texts)
+            target = self._target(declared.shown(row.fields, given))
+            context = context_of(self._parts, session, address)
+            async with self._works.place():
+                made = await row.make(context, given)
+            outcome = f"done: {made.rows} rows, {len(made.data)} bytes"
+        except RoquetError as error:
+            kind = "refused" if isinstance(error, (Denied, UsageError)) else "failed"
+            outcome = f"{kind}: {error}"
+            raise
+        finally:
+            self._note(row.path, outcome, session, address, target)
+        headers = {"content-disposition": f'attachment; filename="{made.name}"'}
+        if made.missing:
+            headers["x-roquet-incomplete"] = ascii(made.missing)[1:-1][:_MISSING_MAX]
+        return Response(made.data, headers=headers, media_type=made.kind)
+
     async def _done(
         self, action: Action, session: Session, request: Request, read: Callable[[], Data]
     ) -> Done:
         """Do it; whatever comes of it is in the audit log before the answer goes out."""
-        audit, address = self._parts.audit, address_of(request)
+        address = address_of(request)
         target: Mapping[str, str] = {}
         outcome = "failed: unexpected"
         try:
             self._demand_may(action, session)
             given = read()
-            target = declared.shown(action.fields, given)
-            if self._parts.config.clusters:
-                target = {"cluster": self._parts.config.cluster, **target}
+            target = self._target(declared.shown(action.fields, given))
             context = context_of(self._parts, session, address)
             async with self._works.place():
                 done = await action.do(context, given)
@@ -212,12 +274,27 @@ class Front:
         else:
             return done
         finally:
-            who, role = session.name, session.role.word
-            audit.write(action.path, outcome, who=who, role=role, address=address, target=target)
+            self._note(action.path, outcome, session, address, target)
+
+    def _target(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        """Return what an action is about, with its cluster where there are several."""
+        config = self._parts.config
+        return {"cluster": config.cluster, **given} if config.clusters else given
+
+    def _note(
+        self, what: str, outcome: str, session: Session, address: str, target: Mapping[str, str]
+    ) -> None:
+        who, role = session.name, session.role.word
+        write = self._parts.audit.write
+        write(what, outcome, who=who, role=role, address=address, target=target)
+
+    @staticmethod
+    def _demand_role(row: View | Action | Download, session: Session) -> None:
+        if session.role < row.role:
+            raise Denied(403, f"{row.title}: only for the role {row.role.word}")
 
     def _demand_may(self, action: Action, session: Session) -> None:
-        if session.role < action.role:
-            raise Denied(403, f"{action.title}: only for the role {action.role.word}")
+        self._demand_role(action, session)
         if action.is_change and self._parts.config.read_only:
             raise Denied(403, "this console is read-only")
         if action.is_change and self._parts.audit.broken:
@@ -240,7 +317,7 @@ class Front:
     def _failed(
         self, session: Session, error: RoquetError, title: str = "That did not work"
     ) -> Response:
-        data: dict[str, Any] = {"title": title, "here": "", "said": ""}
+        data: dict[str, Any] = {"title": title, "here": "", "said": "", "results": ()}
         data |= {"left_out": {}, "text": str(error)}
         return self._html("error.html", session, data, status_of(error))
 
@@ -293,6 +370,6 @@ async def object_of(request: Request) -> dict[str, Any]:
 
 def _parsed(text: str) -> dict[str, list[str]]:
     try:
-        return parse_qs(text, keep_blank_values=True, errors="strict", max_num_fields=200)
+        return parse_qs(text, keep_blank_values=True, errors="strict", max_num_fields=_FIELDS_MAX)
     except ValueError as error:
         raise UsageError("the fields are no UTF-8 text, or too many") from error

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from roquet.base.installed import release
+from roquet.console.web.files import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from roquet.console.declared import Action, Data, Field, View
+    from roquet.console.declared import Action, Data, Download, Field, View
 
 _ERROR = {
     "description": "Why not",
@@ -28,13 +29,26 @@ _ERRORS = {
 }
 
 
-def document(views: Iterable[View], actions: Iterable[Action], root_path: str) -> Data:
+def document(
+    views: Iterable[View],
+    actions: Iterable[Action],
+    downloads: Iterable[Download],
+    root_path: str,
+) -> Data:
     """Return the document (OpenAPI 3.1)."""
     paths: dict[str, dict[str, Any]] = {}
     for view in views:
         paths.setdefault("/api" + view.path.rstrip("/"), {})["get"] = {
             **_about("get", view.title, view.path, view.role.word),
             "parameters": [_parameter(it) for it in view.fields],
+        }
+    for file in downloads:
+        kinds: dict[str, Any] = {it.partition(";")[0]: {} for it in FORMATS.values()}
+        about = _about("get", file.title, file.path, file.role.word)
+        about["responses"]["200"]["content"] = kinds
+        paths.setdefault("/api" + file.path, {})["get"] = {
+            **about,
+            "parameters": [_parameter(it) for it in file.fields],
         }
     for action in actions:
         required = [it.name for it in action.fields if it.required]

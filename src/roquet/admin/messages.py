@@ -22,12 +22,15 @@ from roquet.protocol.headers.message import (
     PullMessageRequest,
     PullMessageResponse,
     QueryMessageRequest,
+    RecallMessageRequest,
+    RecallMessageResponse,
     SendMessageRequest,
     SendMessageResponse,
     ViewMessageRequest,
 )
 from roquet.protocol.messages import message_id, records, sys_flag
 from roquet.protocol.messages.compression import CompressionError
+from roquet.protocol.messages.recall_handle import RecallHandle
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 _GROUP = "TOOLS_CONSUMER"
 _PULL_COUNT = 32
 _NO_MESSAGE = re.compile(r"can not find message by the offset")
+_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
 FOREVER_MS = 2**63 - 1
 _STORED_LESS_SAFELY = (
     ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -325,6 +329,32 @@ class Messages:
         request = command(RequestCode.CONSUME_MESSAGE_DIRECTLY, header)
         answer = await self._calls.ask(message.store_host, request)
         return read(stats.ConsumedDirectly.decode, answer)
+
+    async def recall(self, message: StoredMessage) -> str:
+        """Take back a timer message by its record in the timer topic; return its unique key.
+
+        The broker stores the request beside the message; whoever is just due may come all the same.
+        Raises UsageError for what is no timer message, Refused with the broker's reason (it needs
+        `recallMessageEnable`), Unreachable, and OutcomeUnknown when it may be taken back.
+        """
+        found = message.properties
+        topic, key = found.get(properties.REAL_TOPIC), message.unique_key
+        due = found.get(properties.TIMER_OUT_MS, "")
+        is_timer = message.topic == names.TIMER_TOPIC and _NUMBER.fullmatch(due) is not None
+        if not topic or not key or not is_timer or properties.TIMER_DEL_UNIQKEY in found:
+            raise UsageError(f"{message.msg_id} is no timer message that waits")
+        brokers = (await self._brokers.known()).brokers
+        broker = message.broker_name or next(
+            (name for name, it in brokers.items() if message.store_host in it.addresses.values()),
+            "",
+        )
+        handle = RecallHandle(topic, broker, int(due) + 1, key)
+        header = RecallMessageRequest(
+            producer_group=names.INNER_PRODUCER_GROUP, topic=topic, recall_handle=handle.encode()
+        )
+        address = (await self._brokers.masters([broker]))[broker]
+        answer = await self._calls.ask(address, command(RequestCode.RECALL_MESSAGE, header))
+        return read_header(RecallMessageResponse, answer).msg_id
 
     async def _query(
         self,

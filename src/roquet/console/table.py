@@ -14,6 +14,7 @@ from roquet.console.views import (
     policies,
     proxies,
     servers,
+    timers,
     topics,
     users,
 )
@@ -196,13 +197,7 @@ VIEWS = (
         template="groups/producers.html",
         fields=(FILTER, PAGE),
     ),
-    View(
-        path="/waiting",
-        title="Timers and transactions",
-        role=_VIEWER,
-        show=servers.waiting,
-        template="groups/waiting.html",
-    ),
+    *timers.VIEWS,
     View(
         path="/alerts",
         title="Alerts",
@@ -380,6 +375,7 @@ ACTIONS = (
         ),
     ),
     *dead.ACTIONS,
+    *timers.ACTIONS,
     Action(
         path="/broker/set",
         title="Change a setting of a broker",

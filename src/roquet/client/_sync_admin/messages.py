@@ -131,3 +131,12 @@ class Messages:
         Raises Refused when the member is not online.
         """
         return self._loop.run(self._inner.consume_directly(group, client_id, message))
+
+    def recall(self, message: StoredMessage) -> str:
+        """Take back a timer message by its record in the timer topic; return its unique key.
+
+        The broker stores the request beside the message; whoever is just due may come all the same.
+        Raises UsageError for what is no timer message, Refused with the broker's reason (it needs
+        `recallMessageEnable`), Unreachable, and OutcomeUnknown when it may be taken back.
+        """
+        return self._loop.run(self._inner.recall(message))

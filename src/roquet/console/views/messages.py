@@ -16,6 +16,7 @@ from roquet.base.errors import Refused, RoquetError, UsageError
 from roquet.base.times import time_of
 from roquet.console.context import each
 from roquet.console.declared import Done
+from roquet.console.views.timers import recalled, timer_of
 from roquet.console.web.render import to
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ async def search(context: Context, given: Data) -> Data:
         "topic": given["topic"],
         "rows": [],
         "scanned": 0,
+        "recalled": 0,
         "is_whole": True,
         "asked": given["topic"] is not None,
         "hidden": context.parts.config.hide_bodies,
@@ -53,7 +55,17 @@ async def search(context: Context, given: Data) -> Data:
         data["is_whole"] = len(found) < 64
     else:
         found, data["scanned"], data["is_whole"] = await _scan(context, given)
+    if given["id"] is not None or given["key"] is not None:
+        found, data["recalled"] = await _still_there(context, found)
     return {**data, "asked": True, "rows": [message_row(context, it) for it in found]}
+
+
+async def _still_there(
+    context: Context, found: list[StoredMessage]
+) -> tuple[list[StoredMessage], int]:
+    """Return the messages without those that were recalled while they waited, and their number."""
+    gone = await recalled(context, found)
+    return [it for it in found if it.msg_id not in gone], len(gone)
 
 
 async def _scan(context: Context, given: Data) -> tuple[list[StoredMessage], int, bool]:
@@ -117,6 +129,7 @@ async def message(context: Context, given: Data) -> Data:
         "copies": len(found),
         "command": shlex.join(["roquet", "msg", "get", it.msg_id]),
         "hidden": is_hidden,
+        "timer": await timer_of(context, it),
     }
 
 

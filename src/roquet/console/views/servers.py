@@ -1,4 +1,4 @@
-"""Brokers with their settings, name servers, producers, and what waits in brokers."""
+"""Brokers with their settings, name servers, and producers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from roquet.console.views.overview import broker_rows
 from roquet.console.views.paging import page_of
 from roquet.console.web.render import to
 from roquet.namesrv.config import NamesrvConfig
-from roquet.protocol import names
 from roquet.protocol.versions import describe
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from roquet.console.declared import Data
 
 _SECRET = re.compile(r"secret|passw|token|credential|access.?key|private.?key", re.IGNORECASE)
-_TRANSACTIONS = "CID_RMQ_SYS_TRANS"
 
 
 async def brokers(context: Context, _: Data) -> Data:
@@ -159,44 +157,3 @@ async def producers(context: Context, given: Data) -> Data:
                 row["brokers"].append(broker_name)
     chosen, about = page_of(sorted(found), given, 50)
     return {**about, "rows": [found[it] for it in chosen]}
-
-
-async def waiting(context: Context, _: Data) -> Data:
-    """Show what brokers keep until later: timer messages, and transactions without an end."""
-    rows: list[dict[str, Any]] = []
-    errors: dict[str, str] = {}
-    for name, data in sorted((await context.admin.brokers.cluster()).brokers.items()):
-        if data.master is None:
-            continue
-        try:
-            found = await context.admin.brokers.timers(data.master)
-        except RoquetError as error:
-            errors[name] = str(error)
-            continue
-        rows += [
-            {"broker": name, "topic": it.topic, "waiting": it.waiting, "time_ms": it.timestamp}
-            for it in found.topics
-        ]
-    rows.sort(key=lambda it: (-it["waiting"], it["topic"]))
-    transactions: dict[str, dict[str, Any]] = {}
-    for topic in (names.TRANS_HALF_TOPIC, names.ROCKSDB_TRANS_HALF_TOPIC):
-        try:
-            offsets = await context.admin.groups.offsets(_TRANSACTIONS, topic)
-        except RoquetError:
-            continue  # nobody has begun a transaction on this cluster
-        for it, at in offsets.items():
-            # A broker that has none begun may still have the queue.
-            if not at.broker_offset:
-                continue
-            row = transactions.setdefault(
-                it.broker_name, {"broker": it.broker_name, "half": 0, "checked": 0, "open": 0}
-            )
-            row["half"] += at.broker_offset
-            row["checked"] += at.consumer_offset
-            row["open"] += max(0, at.broker_offset - at.consumer_offset)
-    return {
-        "timers": rows[:500],
-        "timer_topic": names.TIMER_TOPIC,
-        "errors": errors,
-        "transactions": list(transactions.values()),
-    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from roquet.admin.health import troubles
+from roquet.admin.health import address_trouble, troubles
 from roquet.base.errors import RoquetError
 from roquet.base.times import up_text
 from roquet.console.context import each
@@ -100,7 +100,8 @@ async def _broker_row(
     try:
         found = await context.admin.brokers.runtime(address)
     except RoquetError as error:
-        return {**row, "error": str(error)}
+        wrong = address_trouble(address, context.admin.name_servers.addresses, error)
+        return {**row, "error": str(error) if wrong is None else f"{error}; {wrong}"}
     return {
         **row,
         "version": found.get("brokerVersionDesc", "?"),

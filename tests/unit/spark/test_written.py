@@ -34,6 +34,15 @@ def test_folder_is_filled_on_from_its_own_checkpoint(
         ((0, 1), 1, "another", "q", "not the checkpoint that OUT was filled with"),
         ((0, 1, 2, 3), 1, "q", "q", "up to 1, and OUT has them up to 3: it is an older copy"),
         ((0, 1), -1, "q", None, "an older copy"),
+        # Nobody knows whose it is, and it would be written over.
+        (
+            (0,),
+            -1,
+            "q",
+            None,
+            "which CHECK has not done, and no _query.json",
+        ),
+        ((0, 1, 2), 1, "q", None, "move OUT/batch=2 away, and it is made again"),
     ],
 )
 def test_another_or_an_older_checkpoint_is_refused_with_what_to_do(

@@ -102,4 +102,10 @@ def wrong(
             f"{checkpoint} has done micro-batches up to {last}, and {out} has them up to {top}: it"
             f" is an older copy. {anew}"
         )
+    if top > last and known is None:
+        return (
+            f"{out} has micro-batch {top}, which {checkpoint} has not done, and no {NOTE} says"
+            f" whose it is. If a run from {checkpoint} was killed in it, move {out}/batch={top}"
+            f" away, and it is made again. {anew}"
+        )
     return None

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Final
 
 from bench.spark.sources import session
 from bench.weights import tree_cpu_s
-from roquet.spark.jobs.archive import ends
 from roquet.spark.jobs.lake import Lake
 from roquet.spark.jobs.storage.catalog import (
     CHECKPOINT_COMMITS,
@@ -98,7 +97,7 @@ def main() -> int:
         spark = session(Path(temporary))
         lake = make(spark, Path(temporary) / "lake", asked.commits, asked.queues)
         cases: dict[str, Callable[[], int]] = {
-            "ends of all queues": lambda: len(ends(lake)),
+            "ends of all queues": lambda: len(lake.catalog.summary().ends()),
             "parts": lambda: len(lake.parts()),
         }
         if asked.whole:

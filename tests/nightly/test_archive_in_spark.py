@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from lake_harness import At, Torn, World, tear
 from roquet.base.errors import UsageError
 from roquet.spark.jobs.archiving import staging_source, upkeep
+from roquet.spark.jobs.archiving.ends import Ends
 from roquet.spark.jobs.lake import Lake
 from roquet.spark.jobs.storage.files import Files, LakeError
 
@@ -56,6 +58,34 @@ def test_each_message_is_archived_once_over_runs_and_compaction(world: World) ->
     world.is_whole()
     world.send(1)
     assert world.archive().lines == ("2 messages archived in 1 micro-batches",)
+    world.is_whole()
+
+
+def test_two_runs_at_once_put_each_message_into_the_lake_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.send(2)
+    world.archive()
+    world.send(3)
+    real, begun = Ends.read, iter([True])
+
+    def overtaken(ends: Ends) -> None:
+        real(ends)
+        if next(begun, False):
+            # From the same checkpoint none begins; this one has its own, and is quicker.
+            with pytest.raises(UsageError, match="another job goes on from it"):
+                world.archive()
+            world.archive(checkpoint=f"{world.out}-other")
+
+    monkeypatch.setattr(Ends, "read", overtaken)
+    with pytest.raises(PySparkException, match="another job archives the topic to this lake"):
+        world.archive()
+    monkeypatch.undo()
+    world.is_whole()
+    # Its micro-batch was planned, and is not the lake's any more.
+    shutil.rmtree(world.out / "_checkpoint")
+    world.send(1)
+    assert world.archive(check="true").lines[-1] == "no difference"
     world.is_whole()
 
 

@@ -17,7 +17,8 @@ from roquet.spark.jobs import cdc
 from roquet.spark.jobs.bodies.column import Bodies
 from roquet.spark.jobs.changes import envelope
 from roquet.spark.jobs.shared.queries import sql
-from roquet.spark.jobs.storage.files import LakeError
+from roquet.spark.jobs.storage.alone import alone
+from roquet.spark.jobs.storage.files import Files, LakeError
 from roquet.spark.schema import ddl
 
 if TYPE_CHECKING:
@@ -299,3 +300,10 @@ def test_a_folder_of_another_table_is_refused(
     with pytest.raises(UsageError, match=f"has a {name} and no _cdc.json"):
         cdc.run(spark, {**given, "out": str(tmp_path)}, print)
     assert [it.name for it in tmp_path.iterdir()] == [name]
+    # One job at a time, as a timer may start the next one too early.
+    for held in (elsewhere, f"{one}/_versions"):
+        with (
+            alone(Files(spark), held),
+            pytest.raises(UsageError, match=f"{held}: another job goes on from it"),
+        ):
+            world.run(out=str(one), checkpoint=elsewhere)

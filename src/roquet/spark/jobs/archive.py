@@ -20,6 +20,7 @@ from roquet.spark.jobs.archiving import staging_source
 from roquet.spark.jobs.archiving import topics as lake_topics
 from roquet.spark.jobs.archiving import upkeep as lake_upkeep
 from roquet.spark.jobs.archiving.by_ranges import RangeArchiver
+from roquet.spark.jobs.archiving.ends import Ends, begins
 from roquet.spark.jobs.archiving.parts import Parts, named
 from roquet.spark.jobs.archiving.quarantine import FOLDER
 from roquet.spark.jobs.archiving.wanted import LISTENING, ArchiveOptions
@@ -30,6 +31,7 @@ from roquet.spark.jobs.shared.connect import context
 from roquet.spark.jobs.shared.patience import patiently
 from roquet.spark.jobs.shared.report import Report
 from roquet.spark.jobs.storage import checkpoints, schemas
+from roquet.spark.jobs.storage.alone import alone, in_turn
 from roquet.spark.jobs.storage.catalog import CHECKPOINT_COMMITS
 from roquet.spark.jobs.storage.files import LakeError
 from roquet.spark.offsets import QueueKey, from_json, to_json
@@ -37,7 +39,7 @@ from roquet.spark.schema import COLUMNS
 from roquet.spark.source import register
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -106,7 +108,7 @@ class Archiver:
         self._wanted = wanted
         self._say = say
         self._clock = clock
-        self._ends: dict[QueueKey, int] = {}
+        self._ends = Ends(lake.catalog)
         # What the source is told when tasks write; None when Spark does.
         self._staging = staging_source.options(lake) if wanted.bodies.kind == "raw" else None
         self._counts: dict[int, int] = {}
@@ -120,16 +122,24 @@ class Archiver:
         return self._parts.bad
 
     def run(self) -> None:
-        """Archive up to the present, or until the query is stopped."""
+        """Archive up to the present, or until the query is stopped. Raises UsageError, LakeError.
+
+        One that goes on from the same checkpoint may not run.
+        """
+        with alone(self._lake.files, self._wanted.checkpoint):
+            self._run()
+
+    def _run(self) -> None:
         wanted = self._wanted
         checkpoints.check(self._lake.spark, wanted.checkpoint, f"{wanted.out}/_lake.json")
         if self._lake.exists():
             if count := self._lake.catalog.checkpoint():
                 self._say(f"{count:,} commits of the catalog are in a checkpoint now")
-            self._ends = ends(self._lake)
+            self._ends.read()
             self._not_behind()
-        if self._ends and not self._lake.files.exists(self._wanted.checkpoint):
-            lake_topics.check(self._lake, self._ends, self._wanted.reading)
+        ends = self._ends.by_queue
+        if ends and not self._lake.files.exists(self._wanted.checkpoint):
+            lake_topics.check(self._lake, ends, self._wanted.reading)
         self._parts.begin()
         frame = self._frame()
         patiently(lambda: self._follow(self._start(frame)), self._say)
@@ -141,7 +151,7 @@ class Archiver:
             # What was let go is in the checkpoint, and not in the lake.
             return
         for queue, read in sorted(checkpoints.ends(files, wanted.checkpoint).items()):
-            end = self._ends.get(queue, read)
+            end = self._ends.by_queue.get(queue, read)
             if end < read:
                 raise LakeError(
                     f"{queue}: {wanted.checkpoint} has read up to offset {read}, and {wanted.out}"
@@ -177,9 +187,7 @@ class Archiver:
         else:
             entries = self._published(part, frame)
         # A topic may be made anew while the job runs.
-        for it in entries:
-            queue = QueueKey(it.place.topic, it.broker, it.queue)
-            self._ends[queue] = max(it.to_offset, self._ends.get(queue, 0))
+        self._ends.add(entries)
         if not entries:
             # A new query begins with a micro-batch, whether there is anything or not.
             return
@@ -194,10 +202,12 @@ class Archiver:
 
     def _published(self, part: str, frame: DataFrame) -> list[Entry]:
         entries = self._staged(part, frame)
-        self._overlap(_begins(entries))
-        if entries:
-            self._lake.move(part, entries)
-        self._lake.commit(part, entries)
+        with in_turn(self._lake.files, self._lake.catalog.folder):
+            self._ends.refresh()
+            self._ends.check(begins(entries))
+            if entries:
+                self._lake.move(part, entries)
+            self._lake.commit(part, entries)
         return entries
 
     def _grown(self, name: str, frame: DataFrame) -> list[Entry]:
@@ -223,7 +233,8 @@ class Archiver:
         bad = self._parts.quarantine
 
         def check() -> None:
-            self._overlap(self._first(frame))
+            self._ends.refresh()
+            self._ends.check(self._first(frame))
             if bad is not None:
                 bad.refuse(frame)
 
@@ -231,9 +242,10 @@ class Archiver:
             if bad is not None and not rows.where(f"{schemas.VALUE} is null").isEmpty():
                 self._parts.tell(bad.take(part, rows))
 
-        return self._lake.publish_delta(
-            part, named(part, frame), query, number, check=check, done=done
-        )
+        with in_turn(self._lake.files, self._lake.catalog.folder):
+            return self._lake.publish_delta(
+                part, named(part, frame), query, number, check=check, done=done
+            )
 
     def _staged(self, part: str, frame: DataFrame) -> list[Entry]:
         lake = self._lake
@@ -269,31 +281,19 @@ class Archiver:
 
     def _first(self, frame: DataFrame) -> dict[QueueKey, int]:
         """Return the first offset that a micro-batch has of each queue that the lake has."""
-        if not self._ends:
+        if not self._ends.by_queue:
             return {}
         # A read of its own: Spark says nothing of rows before they are in Delta's transaction.
         first = frame.groupBy("topic", "brokerName", "queueId").agg({"queueOffset": "min"})
         return {QueueKey(row[0], row[1], int(row[2])): int(row[3]) for row in first.collect()}
 
-    def _overlap(self, begins: Mapping[QueueKey, int]) -> None:
-        """Raise LakeError when rows are in the lake already: another query put them there."""
-        for queue, begin in sorted(begins.items()):
-            if begin < self._ends.get(queue, 0):
-                raise LakeError(
-                    f"{queue} is in the lake up to offset {self._ends[queue]}, and this query reads"
-                    f" it again from {begin}. Either its topic was made anew: a lake has"
-                    " one message at an offset, so archive the new topic to a lake of its own. Or"
-                    " its checkpoint is an older one: without the checkpoint folder the job goes on"
-                    " where the lake ends"
-                )
-
     def _frame(self) -> DataFrame:
         """Return the stream: of rows as the lake has them, or of files that its tasks make."""
         wanted = self._wanted
         starting = wanted.starting
-        if self._ends:
+        if self._ends.by_queue:
             # A queue that is not named begins at the earliest, which is right for a new one.
-            known = dict(self._ends)
+            known = dict(self._ends.by_queue)
             if starting not in LISTENING:
                 known = {**from_json(starting, symbols=True), **known}
             starting = json.dumps(to_json(known)["q"])
@@ -338,11 +338,6 @@ class Archiver:
         return 1000 * self._counts.get(int(last["batchId"]), 0) / took
 
 
-def ends(lake: Lake) -> dict[QueueKey, int]:
-    """Return the offset after the last that was ever archived, by queue."""
-    return {QueueKey(*queue): end for queue, end in lake.catalog.summary().ends().items()}
-
-
 def backlog(done: str | None, latest: str | None) -> int:
     """Return how many offsets lie between two offsets of the source as its progress has them."""
     # A query that has not read yet tells of "null", as JSON has it.
@@ -353,15 +348,6 @@ def backlog(done: str | None, latest: str | None) -> int:
 
 
 # --- inside --------------------------------------------------------------------------------------
-
-
-def _begins(entries: Iterable[Entry]) -> dict[QueueKey, int]:
-    """Return the first offset of each queue: it has a line for each day."""
-    found: dict[QueueKey, int] = {}
-    for it in entries:
-        queue = QueueKey(it.place.topic, it.broker, it.queue)
-        found[queue] = min(it.from_offset, found.get(queue, it.from_offset))
-    return found
 
 
 def _look_after(

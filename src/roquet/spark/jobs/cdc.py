@@ -7,6 +7,7 @@ are no changes are kept, named and counted, or end the job.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from typing import TYPE_CHECKING, Any, Final
@@ -17,12 +18,14 @@ from roquet.spark.jobs.changes import begun, envelope
 from roquet.spark.jobs.changes.about import DELTA
 from roquet.spark.jobs.changes.delta import table_at
 from roquet.spark.jobs.changes.reached import Notes, Reached
+from roquet.spark.jobs.changes.table import VERSIONS
 from roquet.spark.jobs.lake import configuration as lake_configuration
 from roquet.spark.jobs.options.state import CDC
 from roquet.spark.jobs.sessions.follow import OBSERVED, Following, follow, summary
 from roquet.spark.jobs.shared.connect import need_context
 from roquet.spark.jobs.shared.report import Report
 from roquet.spark.jobs.storage import checkpoints
+from roquet.spark.jobs.storage.alone import alone
 from roquet.spark.jobs.storage.files import LakeError
 from roquet.spark.offsets import QueueKey
 from roquet.spark.option_table import Given
@@ -128,16 +131,21 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
     if wanted.following.dry_run:
         return Report(wanted.plan())
     need_context(spark, "cdc")
-    log = "_delta_log" if wanted.kind == DELTA else "_versions"
+    log = "_delta_log" if wanted.kind == DELTA else VERSIONS
     checkpoints.check(spark, wanted.following.checkpoint, f"{wanted.out}/{log}")
     register(spark)
     merger = Merger(table_at(spark, wanted.out, wanted.kind), wanted, say)
     merger.create()
-    rows = wanted.following.read(spark)
-    merger.check()
-    counted = rows.selectExpr("*").observe(OBSERVED, *_counts())
-    writer = counted.writeStream.foreachBatch(merger.write)
-    counts = follow("cdc", spark, writer, wanted.following, say, more=merger.figures)
+    with contextlib.ExitStack() as locks:
+        locks.enter_context(alone(merger.files, wanted.following.checkpoint))
+        if wanted.kind != DELTA:
+            # Delta sets the transactions of several writers in a row.
+            locks.enter_context(alone(merger.files, f"{wanted.out}/{VERSIONS}"))
+        rows = wanted.following.read(spark)
+        merger.check()
+        counted = rows.selectExpr("*").observe(OBSERVED, *_counts())
+        writer = counted.writeStream.foreachBatch(merger.write)
+        counts = follow("cdc", spark, writer, wanted.following, say, more=merger.figures)
     told = ", ".join(f"{count:,} {_MANY[kind]}" for kind, count in sorted(merger.kinds.items()))
     bad = merger.kinds.get(envelope.BAD, 0)
     lines = list(summary(counts, f"of them {told}" if told else "no change"))

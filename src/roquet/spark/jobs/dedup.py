@@ -18,6 +18,8 @@ from roquet.spark.jobs.sessions.follow import OBSERVED, Following, extracted, fi
 from roquet.spark.jobs.sessions.written import Written
 from roquet.spark.jobs.shared.connect import need_context
 from roquet.spark.jobs.shared.report import Report
+from roquet.spark.jobs.storage.alone import alone
+from roquet.spark.jobs.storage.files import Files
 from roquet.spark.option_table import Given
 from roquet.spark.source import register
 
@@ -85,9 +87,10 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
         return Report(wanted.plan())
     need_context(spark, "dedup")
     register(spark)
-    kept = _kept(wanted.following.read(spark), wanted)
-    writer = _writer(spark, kept, wanted, say)
-    counts = follow("dedup", spark, writer, wanted.following, say)
+    with alone(Files(spark), wanted.following.checkpoint):
+        kept = _kept(wanted.following.read(spark), wanted)
+        writer = _writer(spark, kept, wanted, say)
+        counts = follow("dedup", spark, writer, wanted.following, say)
     lines = summary(counts, f"{counts.repeated:,} repetitions dropped")
     return Report(lines, (wanted.out,) if wanted.out else (), 1 if counts.late else 0)
 

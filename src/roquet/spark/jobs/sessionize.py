@@ -22,6 +22,8 @@ from roquet.spark.jobs.sessions.rules import Event, Rules, from_text, to_text
 from roquet.spark.jobs.sessions.written import Written
 from roquet.spark.jobs.shared.connect import need_context
 from roquet.spark.jobs.shared.report import Report
+from roquet.spark.jobs.storage.alone import alone
+from roquet.spark.jobs.storage.files import Files
 from roquet.spark.option_table import Given
 from roquet.spark.source import register
 
@@ -98,15 +100,16 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
     register(spark)
     made = 0
     written = Written(spark, wanted.out, wanted.following.checkpoint)
-    written.check(say)
 
     def each(frame: DataFrame, number: int) -> None:
         nonlocal made
         path = written.write(frame, number)
         made += frame.sparkSession.read.schema(frame.schema).parquet(path).count()
 
-    writer = _sessions(wanted.following.read(spark), wanted).writeStream.foreachBatch(each)
-    counts = follow("sessionize", spark, writer, wanted.following, say)
+    with alone(Files(spark), wanted.following.checkpoint):
+        written.check(say)
+        writer = _sessions(wanted.following.read(spark), wanted).writeStream.foreachBatch(each)
+        counts = follow("sessionize", spark, writer, wanted.following, say)
     lines = summary(counts, f"{counts.keyless:,} without a key, {made:,} sessions written")
     return Report(lines, (wanted.out,), 1 if counts.late else 0)
 

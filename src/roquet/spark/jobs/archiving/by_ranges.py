@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from roquet.base.errors import UsageError
 from roquet.spark.jobs.archiving import topics as lake_topics
+from roquet.spark.jobs.archiving.ends import Ends, begins
 from roquet.spark.jobs.archiving.parts import Parts
 from roquet.spark.jobs.archiving.wanted import LISTENING
 from roquet.spark.jobs.storage import schemas
@@ -52,6 +53,7 @@ class RangeArchiver:
         self._say = say
         self._clock = clock
         self._parts = Parts(lake, wanted, say)
+        self._ends = Ends(lake.catalog)
         self.rows = 0
         self.batches = 0
 
@@ -63,12 +65,12 @@ class RangeArchiver:
     def run(self) -> None:
         """Archive what there is now. Raises UsageError, LakeError, DataLoss."""
         lake, limit = self._lake, int(self._wanted.reading[_LIMIT])
-        known: dict[QueueKey, int] = {}
         if lake.exists():
             lake.catalog.checkpoint()
-            known = {QueueKey(*it): end for it, end in lake.catalog.summary().ends().items()}
+            self._ends.read()
             for part in lake.left_over(KIND):
                 lake.undo(part)
+        known = dict(self._ends.by_queue)
         if known:
             lake_topics.check(lake, known, self._wanted.reading)
         self._parts.begin()
@@ -86,8 +88,11 @@ class RangeArchiver:
         entries = self._parts.stage(part, rows)
         if not entries:
             return
+        self._ends.refresh()
+        self._ends.check(begins(entries))
         self._lake.move(part, entries)
         self._lake.commit(part, entries)
+        self._ends.add(entries)
         self.rows += sum(it.rows for it in entries)
         self.batches += 1
         if self.batches % CHECKPOINT_COMMITS == 0:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 KEPT: Final = 3
+VERSIONS: Final = "_versions"
+"""The folder of the files that say what counts."""
 _LAST: Final = """
 select * except (newest) from (
   select *, row_number() over (
@@ -89,7 +91,7 @@ class ChangeTable(Table):
         buckets = {**last.buckets, **dict.fromkeys(touched, part)}
         files = {**last.files, **{it: self._parquet(folder, it) for it in touched}}
         text = json.dumps({"part": part, "buckets": buckets, "files": files})
-        self.files.write_new(f"{self.root}/_versions/{last.number + 1:010}.json", text)
+        self.files.write_new(f"{self.root}/{VERSIONS}/{last.number + 1:010}.json", text)
         self._clean()
         return len(touched)
 
@@ -113,7 +115,7 @@ class ChangeTable(Table):
         return self._version(names[-1])
 
     def _version(self, name: str) -> Version:
-        path = f"{self.root}/_versions/{name}"
+        path = f"{self.root}/{VERSIONS}/{name}"
         try:
             found = json.loads(self.files.read(path))
             buckets = {int(it): str(part) for it, part in found["buckets"].items()}
@@ -134,13 +136,13 @@ class ChangeTable(Table):
         return f"r{last.number + 1}-{part}" if part in last.buckets.values() else part
 
     def _names(self) -> list[str]:
-        return [it for it in self.files.names(f"{self.root}/_versions") if it.endswith(".json")]
+        return [it for it in self.files.names(f"{self.root}/{VERSIONS}") if it.endswith(".json")]
 
     def _clean(self) -> None:
         """Remove versions before the last ones, and folders that none of these names."""
         names = self._names()
         for name in names[:-KEPT]:
-            self.files.delete(f"{self.root}/_versions/{name}")
+            self.files.delete(f"{self.root}/{VERSIONS}/{name}")
         used: set[str] = set()
         for name in names[-KEPT:]:
             with contextlib.suppress(LakeError):

@@ -161,6 +161,16 @@ class Catalog:
         if len(names) > READ_HERE:
             made.add(self._summed(self._lines(names)))
             return made
+        made.add(self.summed(names))
+        return made
+
+    def names(self) -> list[str]:
+        """Return the file names of all commits."""
+        return [name for name in self._files.names(self.folder) if name.endswith(".json")]
+
+    def summed(self, names: Iterable[str]) -> Summary:
+        """Return what some commits come to, by their file names. Raises LakeError for damage."""
+        made = Summary()
         for name in names:
             try:
                 made.add_lines(self._text(name))
@@ -225,9 +235,6 @@ class Catalog:
             raise ValueError("it is empty")
         return text
 
-    def _commits(self) -> list[str]:
-        return [name for name in self._files.names(self.folder) if name.endswith(".json")]
-
     def _lines(self, names: Iterable[str]) -> DataFrame:
         # Names, not the folder: a line counts with all others of its commit, or is not seen.
         paths = [f"{self.folder}/{name}" for name in names]
@@ -260,7 +267,7 @@ class Catalog:
             if found is not None and found.commits and not found.commits & covered:
                 notes.append(found)
                 covered |= found.commits
-        return notes, [name for name in self._commits() if name not in covered]
+        return notes, [name for name in self.names() if name not in covered]
 
     def _note(self, path: str) -> Note | None:
         """Return a note; None when it is damaged, and its commits are read instead."""

@@ -95,7 +95,8 @@ def make_twins(jars: Path, folder: Path) -> tuple[Twin, Twin]:
         else:
             servers = [
                 java_name_server(jars, home / "namesrv", ports[0]),
-                java_broker(jars, home / "broker", plan),
+                # A test compares the defaults of all settings.
+                java_broker(jars, home / "broker", plan, as_shipped=True),
             ]
         twins.append(Twin(namesrv, plan, servers, home))
     return twins[0], twins[1]

@@ -45,7 +45,8 @@ class Swap:
     def open(self, make: str) -> None:
         folder = self.folder / make
         if make == "java":
-            self.running = java_broker(self.jars, folder, self.plan)
+            # Ours has to go on with what it gathered of ends and had not written yet.
+            self.running = java_broker(self.jars, folder, self.plan, as_shipped=True)
         else:
             self.running = our_broker(folder, self.plan)
         self.running.start()

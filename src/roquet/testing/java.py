@@ -37,6 +37,16 @@ POM = REPOSITORY / "tests" / "interop" / "pom.xml"
 PROGRAMS = REPOSITORY / "tests" / "interop" / "java"
 _GIVEN: collections.deque[int] = collections.deque(maxlen=100)
 JVM_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto")
+SPARING = {
+    "transactionMetricFlushInterval": "250",
+    "transactionOpBatchInterval": str(2**31 - 1),
+    "transactionOpMsgMaxSize": "1",
+}
+"""Settings under which two services of the Java broker wait instead of keeping a core busy.
+
+`TransactionMetricsFlushService` waits only once its interval (10 s) after the start is over.
+`TransactionalOpBatchService` does not wait any more once the last end of a transaction is older
+than its interval (3 s). With these it is woken for each end, writes it, and waits otherwise."""
 
 
 class JavaError(RoquetError):
@@ -223,9 +233,11 @@ def java_name_server(jars: Path, folder: Path, port: int) -> Process:
     return Process("java-namesrv", command, folder)
 
 
-def java_broker(jars: Path, folder: Path, plan: BrokerPlan) -> Process:
-    """Return the Java broker, not yet started."""
+def java_broker(jars: Path, folder: Path, plan: BrokerPlan, *, as_shipped: bool = False) -> Process:
+    """Return the Java broker, not yet started; `as_shipped` with its own defaults of `SPARING`."""
     folder.mkdir(parents=True, exist_ok=True)
+    if not as_shipped:
+        plan = dataclasses.replace(plan, extra={**SPARING, **plan.extra})
     main = "org.apache.rocketmq.broker.BrokerStartup"
     config = str(plan.write(folder))
     command = java_command(jars, folder, main, "-c", config, heap="512m")

@@ -33,6 +33,7 @@ from roquet.testing.java import (
     java_command,
     roquet_process,
 )
+from roquet.testing.java_classes import compiled
 from timer_harness import TimerWorld
 
 if TYPE_CHECKING:
@@ -101,11 +102,8 @@ def java_peer_command(folder: Path, endpoint: str) -> list[str]:
         _run([maven, "-q", "-B", "-f", str(pom), *copy], folder)
 
     found = _fetched("java", [pom], fetch)
-    classes = folder / "classes"
-    program = str(CLIENTS / "GrpcPeer.java")
-    _run(["javac", "-proc:none", "-d", str(classes), "-cp", f"{found}/*", program], folder)
-    command = java_command(found, folder, "GrpcPeer", heap="256m")
-    command[command.index("-cp") + 1] = f"{classes}:{found}/*"
+    classes = compiled([CLIENTS / "GrpcPeer.java"], found, cache_folder())
+    command = java_command(found, folder, "GrpcPeer", heap="256m", classes=classes)
     command[1:1] = [f"-Dendpoint={endpoint}"]
     return command
 

@@ -12,20 +12,22 @@ import contextlib
 import dataclasses
 import json
 import os
+import random
 import selectors
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from roquet.base.errors import RoquetError
+from roquet.testing.java_classes import archive_flags, archive_path, compiled, dump_flags
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Mapping, Sequence
 
 VERSION = "5.5.0"
@@ -164,7 +166,7 @@ class Process:
         folder.mkdir(parents=True, exist_ok=True)
         self.name = name
         self.output = folder / f"{name}.out"
-        self._command = list(command)
+        self.command = list(command)
         # Both write below their user's home, where a test has no business.
         self._environment = {**os.environ, "ROCKETMQ_HOME": str(folder), "HOME": str(folder)}
         self._environment.pop("NAMESRV_ADDR", None)
@@ -184,7 +186,7 @@ class Process:
         with self.output.open("ab") as out:
             begin = out.tell()
             self._child = subprocess.Popen(  # noqa: S603  (our own arguments)
-                self._command, stdout=out, stderr=subprocess.STDOUT, env=self._environment
+                self.command, stdout=out, stderr=subprocess.STDOUT, env=self._environment
             )
         end = time.monotonic() + timeout_s
         while ready.encode() not in self.output.read_bytes()[begin:]:
@@ -216,11 +218,17 @@ class Process:
             child.wait()
 
 
-def java_command(jars: Path, home: Path, main: str, *arguments: str, heap: str) -> list[str]:
-    """Return the command line of a JVM whose logs and passing files stay below `home`."""
+def java_command(
+    jars: Path, home: Path, main: str, *arguments: str, heap: str, classes: Path | None = None
+) -> list[str]:
+    """Return the command line of a JVM whose logs and passing files stay below `home`.
+
+    `classes` are programs of the tests; they stand behind the jars (java_classes.py says why).
+    """
     memory = [f"-Xms{heap}", f"-Xmx{heap}"]
-    where = [f"-Duser.home={home}", f"-Djava.io.tmpdir={home}", "-cp", f"{jars}/*"]
-    return ["java", *JVM_FLAGS, *memory, *where, main, *arguments]
+    path = f"{jars}/*" if classes is None else f"{jars}/*:{classes}"
+    where = [f"-Duser.home={home}", f"-Djava.io.tmpdir={home}", "-cp", path]
+    return ["java", *JVM_FLAGS, *archive_flags(jars), *memory, *where, main, *arguments]
 
 
 def java_name_server(jars: Path, folder: Path, port: int) -> Process:
@@ -244,6 +252,27 @@ def java_broker(jars: Path, folder: Path, plan: BrokerPlan, *, as_shipped: bool 
     return Process(f"java-{plan.name}", command, folder)
 
 
+def make_archive(jars: Path) -> Path:
+    """Return the archive of classes, after a Java broker has left it when there is none (10 s)."""
+    path = archive_path(jars)
+    if path.exists():
+        return path
+    draft = path.with_suffix(f".{os.getpid()}")
+    with tempfile.TemporaryDirectory() as name:
+        home = Path(name)
+        timers = {"timerWheelEnable": "true"}
+        port = free_port(random.Random())  # noqa: S311  (no secret)
+        broker = java_broker(jars, home, BrokerPlan("b", port, "127.0.0.1:1", home / "s", timers))
+        broker.command[1:1] = dump_flags(draft)
+        broker.start()
+        broker.stop()
+        if not draft.exists():
+            raise JavaError(f"no archive of classes:\n{broker.output.read_text(errors='replace')}")
+    for old in path.parent.glob(f"{jars.name}-????????????.jsa"):
+        old.unlink()
+    return draft.rename(path)
+
+
 def roquet_process(name: str, folder: Path, *arguments: str) -> Process:
     """Return one of our own servers as a process, not yet started."""
     return Process(name, [sys.executable, "-m", "roquet", *arguments], folder)
@@ -262,18 +291,8 @@ class Driver:
         programs: Path = PROGRAMS,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        classes = folder / "classes"
-        compiled = subprocess.run(  # noqa: S603  (our own arguments)
-            ["javac", "-proc:none", "-d", str(classes), "-cp", f"{jars}/*"]
-            + [str(path) for path in sorted(programs.glob("*.java"))],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if compiled.returncode != 0:
-            raise JavaError(f"javac: {compiled.stderr}")
-        command = java_command(jars, folder, main, heap="256m")
-        command[command.index("-cp") + 1] = f"{classes}:{jars}/*"
+        classes = compiled(sorted(programs.glob("*.java")), jars, cache_folder())
+        command = java_command(jars, folder, main, heap="256m", classes=classes)
         command[1:1] = flags
         self._errors = (folder / "driver.err").open("ab")
         # Some admin commands leave files where they run.
@@ -445,7 +464,7 @@ class Driver:
 
 
 def main() -> int:
-    """Fetch the jars and say where they are."""
+    """Fetch the jars, make the archive of their classes and say where they are."""
     if sys.argv[1:] != ["fetch"]:
         sys.stderr.write("usage: python -m roquet.testing.java fetch\n")
         return 2
@@ -455,6 +474,11 @@ def main() -> int:
         except JavaError as error:
             sys.stderr.write(f"{error}\n")
             return 1
+        if version == VERSION:
+            try:
+                make_archive(folder)
+            except JavaError as error:
+                sys.stderr.write(f"JVMs will start without an archive of classes: {error}\n")
         count = len(list(folder.glob("*.jar")))
         sys.stdout.write(f"RocketMQ {version}: {count} jars in {folder}\n")
     return 0

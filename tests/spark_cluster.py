@@ -40,7 +40,7 @@ class Standalone:
     driver: Path
     """The driver's folder: workers see an empty one in its place."""
 
-    def run(self, *words: str, timeout_s: float = 1500.0) -> str:
+    def run(self, *words: str, timeout_s: float = 1500.0, code: int = 0) -> str:
         """Run `roquet` with these words in the driver's folder; return what it printed."""
         own = {"TMPDIR": str(self.driver), "SPARK_LOCAL_DIRS": str(self.driver / "local")}
         done = subprocess.run(
@@ -52,14 +52,14 @@ class Standalone:
             timeout=timeout_s,
             check=False,
         )
-        assert done.returncode == 0, (done.stdout + done.stderr)[-6000:] + self.logs()
+        assert done.returncode == code, (done.stdout + done.stderr)[-6000:] + self.logs()
         return done.stdout
 
-    def job(self, archive: Path, name: str, *options: str) -> str:
+    def job(self, archive: Path, name: str, *options: str, code: int = 0) -> str:
         """Run a job on the cluster."""
         given = [word for text in _CONF for word in ("--conf", text)]
         where = ["--master", self.master, "--archive", str(archive)]
-        return self.run("pipeline", "run", *where, *given, name, *options)
+        return self.run("pipeline", "run", *where, *given, name, *options, code=code)
 
     def executors(self) -> list[str]:
         """Return what each executor has logged so far."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from pathlib import Path
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 QUEUES = 4
 ROWS, BODIES = 400, 300
-JOBS = 7
+JOBS = 11
+TRACE = (
+    ("Pub", 1000, "R", "p", "Source", "A", "a", "k", "h:1", 5, 10, 0, "OID", "true"),
+    ("SubBefore", 1100, "R", "c", "r1", "A", 0, "k"),
+    ("SubAfter", "r1", "A", 30, "true", "k", 0, 0, "c"),
+)
 GROUP = "watchers"
 
 
@@ -32,13 +38,27 @@ def fill(name_servers: str) -> None:
     with sync.connect(name_servers) as mq:
         for topic in ("Source", "Target", "Again"):
             mq.admin().topics.create(topic, queues=QUEUES)
+        for topic in ("Traces", "Events", "Changes"):
+            mq.admin().topics.create(topic, queues=1)
         with mq.producer("fill") as producer:
+            producer.send_batch("Traces", [b"".join(map(traced, TRACE))])
+            # Three sessions are over when the fourth begins, hours later.
+            events = [{"id": n, "at": 1000 * n} for n in range(3)] + [{"id": 9, "at": 10**7}]
+            producer.send_batch("Events", [json.dumps(it).encode() for it in events])
+            rows = [{"op": "c", "after": {"id": n, "name": "n"}} for n in range(3)]
+            changes = [*rows, {"op": "d", "before": {"id": 0}, "after": None}]
+            producer.send_batch("Changes", [json.dumps(it).encode() for it in changes])
             for number in range(QUEUES):
                 queue = MessageQueue("Source", BROKER, number)
                 made = [
                     Message("Source", b"%d" % (n % BODIES)) for n in range(number, ROWS, QUEUES)
                 ]
                 producer.send_batch("Source", made, queue=queue)
+
+
+def traced(record: tuple[object, ...]) -> bytes:
+    """Return a record as Java's clients write it."""
+    return ("\x01".join(map(str, record)) + "\x02").encode()
 
 
 def bodies(name_servers: str, topic: str) -> list[int]:
@@ -55,10 +75,10 @@ async def consume(name_servers: str) -> None:
         connect(name_servers) as mq,
         mq.consumer(GROUP, "Source", start="earliest") as consumer,
     ):
-        for _ in range(ROWS):
+        for number in range(ROWS):
             received = await consumer.receive(120)
             assert received is not None
-            received.ack()
+            received.ack() if number else received.dead_letter()
 
 
 def rebuilding(rocket: Path, shared: Path) -> list[str]:
@@ -82,6 +102,33 @@ def nothing_is_there(cluster: Standalone) -> None:
         assert (seen.returncode, seen.stdout) == (0, "seen\n"), seen
     found = cluster.as_worker(f"{os.path.realpath(sys.executable)} -c 'import roquet'")
     assert "No module named 'roquet'" in found.stderr
+
+
+def letters_traces_sessions_and_changes(
+    cluster: Standalone, archive: Path, name_servers: str, shared: Path
+) -> None:
+    """Run the jobs that have topics of their own, and the one about what the group gave up."""
+    every = ["--nameServers", name_servers]
+    told = cluster.job(archive, "dlq", *every, "--groups", GROUP, "--out", f"{shared}/dlq", code=1)
+    assert "1 " in told
+    told = cluster.job(
+        archive, "trace", *every, "--traceTopic", "Traces", "--out", f"{shared}/traces"
+    )
+    assert list((shared / "traces/sends").glob("*.parquet"))
+    told = cluster.job(
+        archive,
+        "sessionize",
+        *[*every, "--subscribe", "Events", "--key", "$.id", "--time", "$.at"],
+        *["--gap", "60", "--late", "1", "--out", f"{shared}/sessions"],
+    )
+    assert "4 messages read, 0 without a key, 3 sessions written" in told
+    told = cluster.job(
+        archive,
+        "cdc",
+        *[*every, "--subscribe", "Changes", "--key", "id"],
+        *["--columns", "id bigint, name string", "--out", f"{shared}/table"],
+    )
+    assert "4 messages read, of them 1 deletions, 3 inserts and updates" in told
 
 
 @pytest.mark.timeout(7000)
@@ -114,6 +161,7 @@ def test_jobs_run_where_only_the_archive_is(tmp_path: Path) -> None:
             told = cluster.job(archive, "lag", *read, *watch, "--out", f"{shared}/lag")
             assert f"{GROUP} Source: 0 left" in told
             assert told.splitlines()[-1] == "no alert"
+            letters_traces_sessions_and_changes(cluster, archive, it.name_servers, shared)
         # The log of a broker that is no more, beside the lake.
         ends = ["--left", f"store:{rocket / 'store'}", "--right", f"lake:{shared}/lake"]
         scope = ["--subscribe", "Source", "--brokerName", BROKER]

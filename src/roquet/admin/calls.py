@@ -172,8 +172,8 @@ class Brokers:
         request = command(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequest(topic=topic))
         try:
             await self._calls.ask(address, request)
-        except Refused:
-            return False
+        except Refused as refusal:
+            return refusal.code != ResponseCode.TOPIC_NOT_EXIST
         except (Unreachable, OutcomeUnknown):
             pass
         return True

@@ -821,6 +821,8 @@ class NetThreads:
         """
     def set_now(self, now_ms: int, stands: bool = False) -> None:
         """Go by the clock that says this now, in Unix milliseconds; one that `stands` moves only so."""
+    def set_beside(self, size: int) -> None:
+        """Count bytes that the loop keeps for connections of its own towards the common bound."""
     def used(self) -> int:
         """Bytes kept for all connections."""
     def connections(self) -> list[int]:

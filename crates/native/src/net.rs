@@ -128,6 +128,11 @@ impl NetThreads {
         self.net.set_now(now_ms, stands);
     }
 
+    /// Count bytes that the loop keeps for connections of its own towards the common bound.
+    fn set_beside(&self, size: usize) {
+        self.net.set_beside(size);
+    }
+
     /// Bytes kept for all connections.
     fn used(&self) -> usize {
         self.net.used()

@@ -129,7 +129,7 @@ class Server:
         self._on_close = on_close
         self._ingest = ingest or PlainIngest(self._config.frame_size_max)
         self._tls = tls
-        self._budget = Budget(self._config.process_bytes_max)
+        self._budget = (Budget if native is None else native.budget)(self._config.process_bytes_max)
         self._connection_config = ConnectionConfig(
             bytes_max=self._config.connection_bytes_max,
             in_hand_max=self._config.in_hand_max,

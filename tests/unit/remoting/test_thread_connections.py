@@ -13,6 +13,7 @@ import remoting_harness
 from remoting_harness import BIG, ECHO, LATER, SLOW, Raw, ask, serving, until
 from roquet.protocol.command import FLAG_ONE_WAY, Command
 from roquet.remoting.codec import encode
+from roquet.remoting.connections.limits import NOTHING, Standing
 from roquet.remoting.connections.waits import KernelWaits
 from roquet.remoting.server import ServerConfig
 
@@ -68,6 +69,35 @@ def test_requests_of_all_peers_that_never_read_are_bounded_together() -> None:
             for peer in peers:
                 peer.close()
             await until(lambda: not running.server.connections)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("_io_threads", [1, 4], ids=["one", "four"], indirect=True)
+def test_bytes_kept_by_threads_and_by_the_loop_have_one_bound() -> None:
+    async def main() -> None:
+        async with serving(ServerConfig(process_bytes_max=1_000_000)) as running:
+            server = running.server
+            assert server._native is not None
+            threads, budget = server._native.connections, server._budget
+            beginning = ask(ECHO, 1, bytes(900_000))[:600_000]
+            first = await running.raw()
+            first.write(beginning)
+            await until(lambda: server.bytes_kept == 600_000)
+            # As for a connection that the loop serves, because it pops.
+            assert budget.charge(NOTHING, (Standing.PROVEN, 400_000))
+            assert not budget.charge((Standing.PROVEN, 400_000), (Standing.PROVEN, 400_001))
+            threads.tell_time(server.now_ms())
+            second = await running.raw()
+            second.write(b"\0")
+            assert await second.is_closed()
+            budget.charge((Standing.PROVEN, 400_001), NOTHING)
+            threads.tell_time(server.now_ms())
+            third = await running.raw()
+            third.write(beginning[:300_000])
+            await until(lambda: server.bytes_kept == 900_000)
+            for raw in (first, second, third):
+                await raw.close()
 
     asyncio.run(main())
 

@@ -48,6 +48,8 @@ pub struct Limits {
     pub high_water: usize,
     strangers: Strangers,
     used: AtomicUsize,
+    /// What the loop keeps for connections of its own, as last told: the common bound is for both.
+    beside: AtomicUsize,
     nameless: AtomicUsize,
     named: AtomicUsize,
     /// Bytes of frames that the loop has and has not begun to work on.
@@ -77,6 +79,7 @@ impl Limits {
             high_water,
             strangers,
             used: AtomicUsize::new(0),
+            beside: AtomicUsize::new(0),
             nameless: AtomicUsize::new(0),
             named: AtomicUsize::new(0),
             backlog: AtomicUsize::new(0),
@@ -88,6 +91,11 @@ impl Limits {
     /// Bytes kept for all connections.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
+    }
+
+    /// Counts bytes that the loop keeps for connections of its own.
+    pub(super) fn set_beside(&self, bytes: usize) {
+        self.beside.store(bytes, Ordering::Relaxed);
     }
 
     /// Unix milliseconds, by the loop's clock as last told.
@@ -165,7 +173,8 @@ impl Limits {
         }
         let change = size.wrapping_sub(before.1);
         let used = self.used.fetch_add(change, Ordering::Relaxed);
-        let used = used.wrapping_add(change);
+        let beside = self.beside.load(Ordering::Relaxed);
+        let used = used.wrapping_add(change).saturating_add(beside);
         let fits = size <= self.connection_max.min(of_one) && used <= self.total_max;
         size <= before.1 || (fits && of_class <= of_all)
     }
@@ -213,6 +222,18 @@ mod tests {
         assert!(!charge(0, 1), "together too much");
         assert!(charge(51, 0) && charge(1, 0) && charge(50, 0));
         assert_eq!(limits.used(), 0);
+    }
+
+    #[test]
+    fn bytes_of_the_loop_count_towards_the_common_bound() {
+        let limits = Limits::new(100, 50, 80, 10, Strangers::ANY);
+        limits.set_beside(40);
+        assert!(limits.charge((Proven, 0), (Proven, 40)));
+        assert!(!limits.charge((Proven, 40), (Proven, 41)));
+        assert_eq!(limits.used(), 41, "what the loop keeps is the loop's");
+        limits.set_beside(39);
+        assert!(limits.charge((Proven, 40), (Proven, 40)));
+        assert!(limits.charge((Proven, 0), (Proven, 0)));
     }
 
     #[test]

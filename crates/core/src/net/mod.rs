@@ -154,6 +154,11 @@ impl Net {
         self.limits.set_now(now_ms, stands);
     }
 
+    /// Counts bytes that the loop keeps for connections of its own towards the common bound.
+    pub fn set_beside(&self, bytes: usize) {
+        self.limits.set_beside(bytes);
+    }
+
     /// Bytes kept for all connections.
     pub fn used(&self) -> usize {
         self.limits.used()

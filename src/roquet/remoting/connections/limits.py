@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from roquet.base.errors import RequestTooLong
 from roquet.base.limits import FRAME_SIZE_MAX
 from roquet.protocol.codes import request_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MIB = 1024 * 1024
 
@@ -70,6 +73,8 @@ class Budget:
         default_factory=lambda: {Standing.NAMED: 0, Standing.NAMELESS: 0}
     )
     """What of `used` is of peers that have proven no account."""
+    beside: Callable[[], int] | None = None
+    """Returns what is kept elsewhere under the same bound; None: nothing."""
 
     def charge(self, before: Charge, now: Charge) -> bool:
         """Enter what is kept for a connection in place of what was; False when it is too much.
@@ -87,7 +92,8 @@ class Budget:
             fits = now[1] <= nameless_max and self.strangers[Standing.NAMELESS] <= nameless
         else:
             fits = now[0] is Standing.PROVEN or self.strangers[Standing.NAMED] <= named
-        return fits and self.used <= self.bytes_max
+        beside = 0 if self.beside is None else self.beside()
+        return fits and self.used + beside <= self.bytes_max
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from roquet.protocol.hosts import host_bytes
 from roquet.remoting.codec import command_of
 from roquet.remoting.connections.connection import RECEIVE_SIZE
 from roquet.remoting.connections.ingest import FeedResult, Ingest
-from roquet.remoting.connections.limits import MIB, Standing, stranger_bounds
+from roquet.remoting.connections.limits import MIB, Budget, Standing, stranger_bounds
 from roquet.remoting.connections.native_connection import NativeConnection, NativeTransport
 from roquet.remoting.connections.tls_socket import HandshakeError
 from roquet.remoting.tls import HANDSHAKE_S
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from roquet._native import NetThreads, RemotingTls
     from roquet.protocol.command import Command
     from roquet.remoting.connections.connection import Connection
-    from roquet.remoting.connections.limits import Budget, ConnectionConfig
+    from roquet.remoting.connections.limits import ConnectionConfig
     from roquet.remoting.connections.owner import ConnectionOwner
     from roquet.remoting.connections.waits import KernelWaits
 
@@ -66,6 +66,8 @@ class NativeConnections:
         self._ingest: NativeIngest | None = None
         self._tasks = Tasks()
         """Connections on their way back to the loop: two turns of it each."""
+        self._budgets: list[Budget] = []
+        """What the ports count for connections that the loop serves."""
         self._buffer: memoryview | None = None
         self.returned = 0
         """How many connections have gone back to the loop."""
@@ -156,9 +158,22 @@ class NativeConnections:
             self._net.lapse(offset)
 
     def tell_time(self, now_ms: int) -> None:
-        """Have the threads measure by the clock that says this now."""
+        """Have the threads go by the clock that says this now, and know what the loop keeps."""
         if self._net is not None:
             self._net.set_now(now_ms, self.clock_stands)
+            self._net.set_beside(sum(budget.used for budget in self._budgets))
+
+    def budget(self, bytes_max: int) -> Budget:
+        """Return a port's, for its connections on the loop: one bound for all ports and threads.
+
+        The threads hear of the loop's with the time, some moments late.
+        """
+        budget = Budget(bytes_max)
+        self._budgets.append(budget)
+        budget.beside = lambda: (
+            self.used + sum(other.used for other in self._budgets if other is not budget)
+        )
+        return budget
 
     async def adopt(
         self,
@@ -311,6 +326,10 @@ class NativePort:
         self._entered: set[int] = set()
         """Connections that `popped` knows."""
         self._pulls = pulls
+
+    def budget(self, bytes_max: int) -> Budget:
+        """Return what the port counts for its connections on the loop."""
+        return self.connections.budget(bytes_max)
 
     @property
     def is_open(self) -> bool:

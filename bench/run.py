@@ -325,6 +325,14 @@ def _groups(arguments: argparse.Namespace) -> list[Group]:
         Group("pop buffer", "async", kinds, scenarios.POP_BUFFER, scenarios.POP_BUFFER_CONFIG),
         Group("processors", "async", kinds, scenarios.SLOW, scenarios.SLOW_CONFIG),
         Group("secure", "async", kinds, scenarios.SECURE, access=scenarios.ACCESS),
+        Group(
+            "secure pop",
+            "async",
+            kinds,
+            scenarios.SECURE_POP,
+            scenarios.POP_CONFIG,
+            access=scenarios.ACCESS,
+        ),
         Group("peers", "async", every, scenarios.PEERS),
     ]
     chosen = [

@@ -168,6 +168,11 @@ SECURE = [
 ]
 """Every request is signed, and every connection of the load is over TLS."""
 
+SECURE_POP = [
+    dataclasses.replace(each, name=f"accounts, TLS: {each.name}", cpu_at_most=1 / 2)
+    for each in POP
+]
+
 
 SPREAD_AT_MOST = 1.3
 """How far CPU per message may differ between frame shapes."""

@@ -459,6 +459,8 @@ class NetConnection:
         """
     def socket(self) -> int:
         """Take its descriptor after `back`, once. Raises ValueError."""
+    def session(self) -> TlsSession | None:
+        """Take its TLS after `socket`, once; None when it is plain."""
     def take_back(self, ingest: Ingest | None, *, works: bool, waits: bool) -> tuple[bytes, bool]:
         """Take over what was known of its peer, once: (start of a frame, whether held pulls are due).
 

@@ -17,7 +17,7 @@ use roquet_core::net::{Handle, Limits, Net, News, OwnFrame, Strangers};
 use crate::buffer::Lent;
 use crate::codec::frame_tuple;
 use crate::ingest::Ingest;
-use crate::tls::RemotingTls;
+use crate::tls::{RemotingTls, TlsSession};
 
 /// (what, connection, frames, when they were read, how long they had waited, what they take, why it
 /// is closed, how many frames, the frames as they were read instead of taken apart).
@@ -215,6 +215,11 @@ impl NetConnection {
     fn socket(&self) -> PyResult<RawFd> {
         let socket = self.handle.take_socket().ok_or_else(not_given_back)?;
         Ok(socket.into_raw_fd())
+    }
+
+    /// Take its TLS after `socket`, once; none when it is plain.
+    fn session(&self) -> Option<TlsSession> {
+        self.handle.take_session().map(TlsSession::of)
     }
 
     /// Take over what was known of its peer, once: the start of a frame, and whether pulls that it

@@ -58,9 +58,7 @@ impl RemotingTls {
 
     /// Begin a connection.
     fn session(&self) -> PyResult<TlsSession> {
-        self.begin().map(|core| TlsSession {
-            core: Mutex::new(core),
-        })
+        self.begin().map(TlsSession::of)
     }
 }
 
@@ -71,6 +69,13 @@ pub(crate) struct TlsSession {
 }
 
 impl TlsSession {
+    /// One that has begun elsewhere.
+    pub(crate) fn of(core: Session) -> Self {
+        Self {
+            core: Mutex::new(core),
+        }
+    }
+
     fn core(&self) -> MutexGuard<'_, Session> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }

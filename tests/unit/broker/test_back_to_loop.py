@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import random
 import socket
+import ssl
 import struct
 from typing import TYPE_CHECKING
 
 import pytest
+import trustme
 import uvloop
 
 from broker_harness import dispatched, ext, records
@@ -32,13 +34,34 @@ LINES: list[Line] = []
 """Connections of the test that runs."""
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
-    """Run a broker with two threads under each loop."""
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(
+    params=[("asyncio", ""), ("uvloop", ""), ("asyncio", "TLS"), ("uvloop", "TLS")], ids="-".join
+)
+def run(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    authority: trustme.CA,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., None]:
+    """Run a broker with two threads under each loop, spoken to without TLS and with it."""
+    loop, tls = request.param
+    files: dict[str, str] = {}
+    if tls:
+        context = ssl.create_default_context()
+        authority.configure_trust(context)
+        monkeypatch.setattr(Line, "tls", context)
+        cert = tmp_path / "cert.pem"
+        authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(cert))
+        files = {"tls.server.certPath": str(cert)}
 
     def play(tell: Callable[[Cluster], Awaitable[None]], **changes: str) -> None:
         async def main() -> None:
-            async with cluster(tmp_path, **{"ioThreads": "2", **changes}) as it:
+            async with cluster(tmp_path, **{"ioThreads": "2", **files, **changes}) as it:
                 it.broker.metadata.topics.put(
                     TopicConfig(name="orders", read_queues=4, write_queues=4)
                 )
@@ -50,7 +73,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
                         await line.close()
                     LINES.clear()
 
-        factory = uvloop.new_event_loop if request.param == "uvloop" else None
+        factory = uvloop.new_event_loop if loop == "uvloop" else None
         with asyncio.Runner(loop_factory=factory) as runner:
             runner.run(main())
 
@@ -59,6 +82,9 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
 
 class Line:
     """A connection that asks many things at once; answers are kept by their number."""
+
+    tls: ssl.SSLContext | None = None
+    """What its bytes are sealed with, if anything."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self.writer = reader, writer
@@ -69,7 +95,7 @@ class Line:
     @staticmethod
     async def to(it: Cluster) -> Line:
         host, _, port = it.address.rpartition(":")
-        line = Line(*await asyncio.open_connection(host, int(port)))
+        line = Line(*await asyncio.open_connection(host, int(port), ssl=Line.tls))
         LINES.append(line)
         return line
 
@@ -249,6 +275,8 @@ def test_peer_that_leaves_while_it_goes_back_leaves_nothing_behind(
         rng = random.Random(11)
         for round_ in range(150):
             peer = await asyncio.to_thread(socket.create_connection, (host, int(port)))
+            if Line.tls is not None:
+                peer = await asyncio.to_thread(Line.tls.wrap_socket, peer, server_hostname=host)
             if leaves == "resets":
                 linger = struct.pack("ii", 1, 0)
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
@@ -266,11 +294,11 @@ def test_peer_that_leaves_while_it_goes_back_leaves_nothing_behind(
     run(tell)
 
 
-def test_thousand_connections_go_back_and_are_counted_until_they_end(
+def test_many_connections_go_back_and_are_counted_until_they_end(
     run: Callable[..., None],
 ) -> None:
     async def tell(it: Cluster) -> None:
-        lines = [await Line.to(it) for _ in range(1_000)]
+        lines = [await Line.to(it) for _ in range(1_000 if Line.tls is None else 100)]
         for opaque in (1, 2):
             for line in lines:
                 await line.write([numbered(pop_command(), opaque)])

@@ -1,10 +1,4 @@
-//! One connection: what its thread knows of it, and what the loop sees.
-//!
-//! `unsent` counts what was ordered and is not in the socket's buffer yet, wherever it is; the loop
-//! adds to it, the thread takes away. A connection whose output the loop found above the high-water
-//! mark is `stuck` until the thread has found it below the low one: whoever changes either of
-//! the two looks at the other afterwards. `backlog` and `behind` are the same for frames that the
-//! loop was given: the thread adds to the backlog, the loop takes away what it has begun with.
+//! One connection: what its thread knows of it.
 //!
 //! A peer that has gone does not end its connection before the loop has begun with everything that it
 //! wrote: as on the loop, what was written before a close is executed.
@@ -13,142 +7,17 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::time::Instant;
 
-use super::given_back::GivenBack;
-use super::lane::{Lane, Order};
-use super::limits::{Charge, Limits};
+use super::handle::Handle;
+use super::limits::Charge;
 use super::poll::Ready;
 use crate::ingest::output::Output;
 use crate::ingest::Standing;
 use crate::socket;
 use crate::tls::Session;
-
-/// A connection as the loop sees it.
-pub struct Handle {
-    key: u64,
-    pub(super) lane: Arc<Lane>,
-    limits: Arc<Limits>,
-    unsent: AtomicUsize,
-    stuck: AtomicBool,
-    /// Bytes of frames that the loop has and has not begun with.
-    backlog: AtomicUsize,
-    behind: AtomicBool,
-    /// Frames that the processors have finished.
-    finished: AtomicU64,
-    /// Moves with everything that is read or written.
-    traffic: AtomicU64,
-    /// What the thread has left for the loop.
-    pub(super) given_back: Mutex<Option<GivenBack>>,
-}
-
-impl Handle {
-    pub(super) fn new(key: u64, lane: Arc<Lane>, limits: &Arc<Limits>) -> Self {
-        Self {
-            key,
-            lane,
-            limits: Arc::clone(limits),
-            unsent: AtomicUsize::new(0),
-            stuck: AtomicBool::new(false),
-            backlog: AtomicUsize::new(0),
-            behind: AtomicBool::new(false),
-            finished: AtomicU64::new(0),
-            traffic: AtomicU64::new(0),
-            given_back: Mutex::default(),
-        }
-    }
-
-    /// Its number.
-    pub fn key(&self) -> u64 {
-        self.key
-    }
-
-    /// Has whole frames written behind all others; true when the peer does not take what is there,
-    /// until [`super::News::Drained`].
-    pub fn write(&self, bytes: Vec<u8>) -> bool {
-        let size = bytes.len();
-        let unsent = self.unsent.fetch_add(size, Ordering::SeqCst) + size;
-        self.lane.order(Order::Write(self.key, bytes));
-        if unsent <= self.limits.high_water {
-            return false;
-        }
-        self.stuck.store(true, Ordering::SeqCst);
-        !self.unstick()
-    }
-
-    /// Whether the connection was stuck and is not any more.
-    fn unstick(&self) -> bool {
-        self.unsent() <= self.limits.low_water() && self.stuck.swap(false, Ordering::SeqCst)
-    }
-
-    /// Bytes that are not in the socket's buffer yet.
-    pub fn unsent(&self) -> usize {
-        self.unsent.load(Ordering::SeqCst)
-    }
-
-    /// Reads no further, or goes on.
-    pub fn pause(&self, paused: bool) {
-        self.lane.order(Order::Pause(self.key, paused));
-    }
-
-    /// An account was proven on this connection.
-    pub fn prove(&self) {
-        self.lane.order(Order::Prove(self.key));
-    }
-
-    /// Closes once everything is written and no send waits for its answer.
-    pub fn close(&self) {
-        self.lane.order(Order::Close(self.key));
-    }
-
-    /// Closes at once.
-    pub fn abort(&self) {
-        self.lane.order(Order::Abort(self.key));
-    }
-
-    /// The processors have finished so many frames of this connection, and have no other.
-    pub fn finish(&self, frames: u64) {
-        self.finished.store(frames, Ordering::SeqCst);
-    }
-
-    /// The loop has begun with frames that take so many bytes, by [`super::News::Frames`].
-    pub fn took(&self, bytes: usize) {
-        let rest = |now: usize| Some(now.saturating_sub(bytes));
-        let (Ok(before) | Err(before)) =
-            self.backlog
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, rest);
-        self.limits.drop_backlog(bytes.min(before));
-        if before <= bytes && self.behind.swap(false, Ordering::SeqCst) {
-            self.lane.order(Order::CaughtUp(self.key));
-        }
-    }
-
-    /// Counts frames that the loop is about to be given; true when the connection is not to be read
-    /// until [`Order::CaughtUp`].
-    pub(super) fn give(&self, bytes: usize) -> bool {
-        self.limits.add_backlog(bytes);
-        let now = self.backlog.fetch_add(bytes, Ordering::SeqCst) + bytes;
-        let behind = now > self.limits.backlog_max();
-        if behind {
-            self.behind.store(true, Ordering::SeqCst);
-        }
-        behind
-    }
-
-    /// A number that moves with everything that is read or that is tried to be written: no clock is
-    /// needed to see that there was nothing.
-    pub fn traffic(&self) -> u64 {
-        self.traffic.load(Ordering::Relaxed)
-    }
-
-    /// Only its thread counts, so that a load and a store are enough.
-    fn heard(&self) {
-        let count = self.traffic.load(Ordering::Relaxed);
-        self.traffic.store(count.wrapping_add(1), Ordering::Relaxed);
-    }
-}
 
 /// What came of sealed bytes.
 #[derive(Default)]
@@ -278,8 +147,13 @@ impl Connection {
     /// The socket for the loop; `None` while something is left to do here, or at its end.
     pub(super) fn to_give_back(&self) -> Option<TcpStream> {
         let ends = self.closing || self.left.is_some() || self.muted || self.hung;
-        let stays = ends || self.tls.is_some() || self.has_output();
+        let stays = ends || !self.is_open || self.has_output();
         (!stays).then(|| self.socket.try_clone().ok())?
+    }
+
+    /// The TLS for the loop, which opens and seals from now on.
+    pub(super) fn take_session(&mut self) -> Option<Box<Session>> {
+        self.tls.take()
     }
 
     pub(super) fn has_output(&self) -> bool {

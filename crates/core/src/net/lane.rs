@@ -13,8 +13,8 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::connection::Handle;
 use super::frames::OwnFrame;
+use super::handle::Handle;
 use crate::commit_log::NextOffsets;
 use crate::notifier::Notifier;
 use crate::store::events;

@@ -31,6 +31,7 @@
 mod connection;
 mod frames;
 mod given_back;
+mod handle;
 mod lane;
 mod limits;
 mod poll;
@@ -47,8 +48,8 @@ use crate::ingest::Ingest;
 use crate::store::health::hold;
 use crate::store::Store;
 use crate::tls::Session;
-pub use connection::Handle;
 pub use frames::OwnFrame;
+pub use handle::Handle;
 pub use lane::News;
 use lane::{Adopted, Lane, Order};
 pub use limits::{Limits, Strangers};

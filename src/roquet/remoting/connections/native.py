@@ -19,7 +19,7 @@ from roquet.remoting.connections.connection import RECEIVE_SIZE
 from roquet.remoting.connections.ingest import FeedResult, Ingest
 from roquet.remoting.connections.limits import MIB, Budget, Standing, stranger_bounds
 from roquet.remoting.connections.native_connection import NativeConnection, NativeTransport
-from roquet.remoting.connections.tls_socket import HandshakeError
+from roquet.remoting.connections.tls_socket import SEALED_SIZE, HandshakeError
 from roquet.remoting.tls import HANDSHAKE_S
 from roquet.service.background import Tasks
 
@@ -69,6 +69,7 @@ class NativeConnections:
         self._budgets: list[Budget] = []
         """What the ports count for connections that the loop serves."""
         self._buffer: memoryview | None = None
+        self._sealed: memoryview | None = None
         self.returned = 0
         """How many connections have gone back to the loop."""
         self.clock_stands = False
@@ -276,6 +277,13 @@ class NativeConnections:
             self._buffer = memoryview(bytearray(RECEIVE_SIZE))
         return self._buffer
 
+    @property
+    def sealed(self) -> memoryview:
+        """What sockets of those over TLS are read into; made with the first."""
+        if self._sealed is None:
+            self._sealed = memoryview(bytearray(SEALED_SIZE))
+        return self._sealed
+
     def take_over(self, connection: NativeConnection) -> bytes:
         """Give the loop what a thread knew of a connection; return the start of a frame."""
         self.returned += 1
@@ -364,7 +372,7 @@ class NativePort:
             config=config,
             waits=waits,
         )
-        if tls is None and self._popped is not None:
+        if self._popped is not None:
             connection.home = self
         await self.connections.adopt(own, connection, tls, pulls=self._pulls)
 
@@ -372,6 +380,11 @@ class NativePort:
     def buffer(self) -> memoryview:
         """What connections are read into that have come back."""
         return self.connections.buffer
+
+    @property
+    def sealed(self) -> memoryview:
+        """What sockets of those over TLS are read into."""
+        return self.connections.sealed
 
     def enter(self, key: int) -> Ingest:
         """Return what decides about a connection that has come back."""

@@ -10,7 +10,8 @@ hand, calls, deadlines, pauses, address and account stay with it. From the quest
 nothing is ordered of the thread; what is written meanwhile waits in the transport and is written
 first, by whoever has the connection then. What the thread has read comes as news before it
 says that it has given the connection back. Held pulls and the start of a frame go from the
-thread's ingest to that of the loop.
+thread's ingest to that of the loop. A session of TLS goes along with the start of a record that it
+has: from then on the loop reads and writes for it (`tls_socket.py`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from roquet.remoting.codec import decode
 from roquet.remoting.connections.connection import Connection
 from roquet.remoting.connections.ingest import FeedResult
 from roquet.remoting.connections.limits import Stop
+from roquet.remoting.connections.tls_socket import go_on_with
 from roquet.remoting.writing import write_through
 
 if TYPE_CHECKING:
@@ -161,6 +163,11 @@ class Home(Protocol):
         """Return what they are read into."""
         ...
 
+    @property
+    def sealed(self) -> memoryview:
+        """Return what sockets of those over TLS are read into."""
+        ...
+
     def enter(self, key: int) -> Ingest:
         """Return the ingest that is fed with what a connection receives from now on."""
         ...
@@ -287,8 +294,13 @@ class NativeConnection(Connection):
         own = socket.socket(fileno=self.net.socket())
         self._own = own
         try:
-            loop = asyncio.get_running_loop()
-            await loop.connect_accepted_socket(lambda: self, own)
+            session = self.net.session()
+            if session is None:
+                loop = asyncio.get_running_loop()
+                await loop.connect_accepted_socket(lambda: self, own)
+            else:
+                assert self.home is not None, "it has asked to go there"
+                await go_on_with(session, own, self, self.home.sealed)
         except OSError:
             own.close()
             if not self._is_home:

@@ -1,7 +1,8 @@
 """TLS between the socket of an accepted connection and the connection: the core seals and opens.
 
-`accept_tls` is the one way in. A port whose files the core cannot use, or that asks clients for
-certificates, has an OpenSSL context instead (`remoting.tls`), and the loop does the same with it.
+`accept_tls` is the one way in, and `go_on_with` that of a connection which a thread gives back. A
+port whose files the core cannot use, or that asks clients for certificates, has an OpenSSL context
+instead (`remoting.tls`), and the loop does the same with it.
 """
 
 from __future__ import annotations
@@ -58,6 +59,14 @@ async def accept_tls(
     await door.agreed(HANDSHAKE_S)
 
 
+async def go_on_with(
+    session: TlsSession, accepted: socket.socket, connection: Connection, buffer: memoryview
+) -> None:
+    """Open `connection` behind TLS that somebody else has agreed on. Raises OSError."""
+    door = TlsSocket(connection, session, buffer, has_agreed=True)
+    await asyncio.get_running_loop().connect_accepted_socket(lambda: door, accepted)
+
+
 class TlsSocket(asyncio.Transport, asyncio.BufferedProtocol):
     """A transport to its connection, a protocol to the socket's transport.
 
@@ -67,14 +76,21 @@ class TlsSocket(asyncio.Transport, asyncio.BufferedProtocol):
 
     __slots__ = ("_buffer", "_connection", "_is_open", "_raw", "_session", "_waiting", "_why")
 
-    def __init__(self, connection: Connection, session: TlsSession, buffer: memoryview) -> None:
-        """Be ready for `connection_made`."""
+    def __init__(
+        self,
+        connection: Connection,
+        session: TlsSession,
+        buffer: memoryview,
+        *,
+        has_agreed: bool = False,
+    ) -> None:
+        """Be ready for `connection_made`; `has_agreed`: the handshake is done."""
         super().__init__()
         self._connection: Connection | None = connection
         self._session = session
         self._buffer = buffer
         self._raw: asyncio.Transport | None = None
-        self._is_open = False
+        self._is_open = has_agreed
         self._waiting: asyncio.Future[None] | None = None
         self._why = "the peer has gone"
         """Why there is no handshake, once there will be none."""
@@ -102,6 +118,8 @@ class TlsSocket(asyncio.Transport, asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self._raw = transport  # type: ignore[assignment]  # uvloop's are none by inheritance
+        if self._is_open and self._connection is not None:
+            self._connection.connection_made(self)
 
     @override
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -33,6 +33,7 @@ impl Worker {
         }
         *hold(&connection.handle.given_back) = Some(GivenBack {
             socket: Some(socket),
+            session: connection.take_session(),
             handed,
         });
         // Not counted here any more by the time the loop counts what it keeps.

@@ -10,9 +10,10 @@ import time
 import pytest
 
 import remoting_harness
+from descriptors import opened
 from remoting_harness import BIG, ECHO, LATER, SLOW, Raw, ask, serving, until
 from roquet.protocol.command import FLAG_ONE_WAY, Command
-from roquet.remoting.codec import encode
+from roquet.remoting.codec import decode, encode
 from roquet.remoting.connections.limits import NOTHING, Standing
 from roquet.remoting.connections.waits import KernelWaits
 from roquet.remoting.server import ServerConfig
@@ -135,6 +136,56 @@ def test_answers_to_a_peer_that_half_closes_all_come() -> None:
             assert [(await raw.read()).opaque for _ in range(300)] == list(range(300))
             assert await raw.is_closed()
             await raw.close()
+
+    asyncio.run(main())
+
+
+BROKEN = b"\xff" * 64
+"""No frame has this length."""
+
+
+@pytest.mark.parametrize("_io_threads", [2], ids=["threads"], indirect=True)
+def test_last_answers_reach_a_peer_that_is_closed_while_it_sends() -> None:
+    def talk(port: int) -> bytes:
+        with socket.create_connection(("127.0.0.1", port)) as peer:
+            peer.settimeout(20)
+            peer.sendall(b"".join(ask(ECHO, number) for number in range(50)) + BROKEN)
+            # More than the buffers of both sides take: it goes on until somebody takes it.
+            peer.sendall(bytes(16 << 20))
+            peer.shutdown(socket.SHUT_WR)
+            got = b""
+            while data := peer.recv(1 << 16):
+                got += data
+            return got
+
+    async def main() -> None:
+        async with serving() as running:
+            answers, _ = decode(await asyncio.to_thread(talk, running.server.port))
+            assert [answer.opaque for answer in answers] == list(range(50))
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("_io_threads", [2], ids=["threads"], indirect=True)
+def test_peer_that_does_not_close_when_it_is_closed_keeps_a_descriptor_for_a_second() -> None:
+    async def main() -> None:
+        async with serving() as running:
+            before = opened().total()
+            peers: list[socket.socket] = []
+            for _ in range(5):
+                peer = await asyncio.to_thread(
+                    socket.create_connection, ("127.0.0.1", running.server.port)
+                )
+                peer.sendall(ask(ECHO, 1) + BROKEN)
+                peers.append(peer)
+            # It is not counted any more, and its end can be seen at once.
+            for peer in peers:
+                while await asyncio.to_thread(peer.recv, 1 << 16):
+                    pass
+            assert not running.server.connections
+            await until(lambda: opened().total() == before + len(peers))
+            for peer in peers:
+                peer.close()
 
     asyncio.run(main())
 

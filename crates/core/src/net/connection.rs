@@ -151,6 +151,12 @@ impl Connection {
         (!stays).then(|| self.socket.try_clone().ok())?
     }
 
+    /// The socket for what it does behind its end; `None` when nothing more comes of its peer.
+    pub(super) fn to_linger(&self) -> Option<TcpStream> {
+        let has_gone = self.left.is_some() || self.muted || self.hung;
+        (!has_gone).then(|| self.socket.try_clone().ok())?
+    }
+
     /// The TLS for the loop, which opens and seals from now on.
     pub(super) fn take_session(&mut self) -> Option<Box<Session>> {
         self.tls.take()

@@ -11,6 +11,9 @@
 //! log ([`crate::ingest::Shared::write`]). The locks of inbox and outbox ([`lane`]) are held for a push
 //! or a swap, and nothing else is taken meanwhile.
 //!
+//! **Ends.** A peer that is closed gets what was written for it, whatever it still sends: a socket
+//! with unread input would reset it ([`worker`], `linger.rs`).
+//!
 //! **Bounds.** Input of a connection stops while its output is above the high-water mark, while Python
 //! says so, and while the outbox of its thread is full and it had a part in that. What is kept for
 //! a connection (start of a frame, unwritten output) and for all together is bounded; a connection

@@ -2,6 +2,7 @@
 
 mod give_back;
 mod late;
+mod linger;
 mod together;
 
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ use super::Fast;
 use crate::ingest::output::Output;
 use crate::ingest::{FeedResult, Ingest, Standing};
 use crate::store::health::hold;
+use linger::Linger;
 
 /// Bytes read at a time.
 const RECEIVE_SIZE: usize = 256 << 10;
@@ -41,6 +43,8 @@ pub(super) struct Worker {
     crowd: Vec<u64>,
     /// Connections that end when what they wait for is written.
     closing: Vec<u64>,
+    /// What is left of connections that have ended.
+    lingers: HashMap<u64, Linger>,
     /// A buffer for answers that may be used again.
     spare: Output,
     looked: Instant,
@@ -69,6 +73,7 @@ impl Worker {
             plain: Vec::new(),
             crowd: Vec::new(),
             closing: Vec::new(),
+            lingers: HashMap::new(),
             spare: Output::default(),
             looked: Instant::now(),
             stops: false,
@@ -80,7 +85,8 @@ impl Worker {
         let mut found = Vec::new();
         while !self.stops {
             found.clear();
-            let waits = self.lane.holds() || self.lane.parks() || !self.closing.is_empty();
+            let ends = !self.closing.is_empty() || !self.lingers.is_empty();
+            let waits = self.lane.holds() || self.lane.parks() || ends;
             let more = waits && self.ingest().is_some_and(|core| core.has_due());
             let timeout_ms = match (more, waits) {
                 (true, _) => 0,
@@ -233,6 +239,9 @@ impl Worker {
     // --- reading and writing ---
 
     fn happened(&mut self, key: u64, ready: Ready) {
+        if self.drop_input(key) {
+            return;
+        }
         let watched = self.connections.get(&key).and_then(|one| one.watched);
         let readable = watched.is_some_and(|watched| watched.read) && (ready.read || ready.gone);
         // First, as a write that fails says nothing of what the peer had written before.
@@ -317,7 +326,7 @@ impl Worker {
         }
         self.plain = plain;
         if let Some(why) = opened.broken {
-            self.end(key, why);
+            self.end_softly(key, why);
         } else if opened.is_over {
             self.leave(key);
         }

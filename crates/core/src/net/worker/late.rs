@@ -72,6 +72,9 @@ impl Worker {
         if !self.closing.is_empty() {
             self.end_closing();
         }
+        if !self.lingers.is_empty() {
+            self.end_lingers();
+        }
     }
 
     fn serve(&mut self) {
@@ -120,7 +123,7 @@ impl Worker {
             if waits || owes || self.says_farewell(key) {
                 stay.push(key);
             } else {
-                self.end(key, String::new());
+                self.end_softly(key, String::new());
             }
         }
         self.closing = stay;

@@ -169,8 +169,7 @@ SECURE = [
 """Every request is signed, and every connection of the load is over TLS."""
 
 SECURE_POP = [
-    dataclasses.replace(each, name=f"accounts, TLS: {each.name}", cpu_at_most=1 / 2)
-    for each in POP
+    dataclasses.replace(each, name=f"accounts, TLS: {each.name}", cpu_at_most=1 / 2) for each in POP
 ]
 
 

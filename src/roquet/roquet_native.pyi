@@ -472,14 +472,22 @@ class NetConnection:
 
 @final
 class RemotingTls:
-    """How a remoting port speaks TLS without asking for certificates of clients."""
+    """How a remoting port speaks TLS."""
 
     def __new__(
-        cls, *, cert: bytes, key: bytes | None, password: str, versions: tuple[bool, bool]
+        cls,
+        *,
+        cert: bytes,
+        key: bytes | None,
+        password: str,
+        versions: tuple[bool, bool],
+        trust: bytes | None = None,
+        demands: bool = False,
     ) -> RemotingTls:
-        """Read PEM: certificate chain, its key (None: in the same file).
+        """Read PEM: certificate chain, its key (None: in the same file), who signs clients' certificates.
 
-        `versions`: whether 1.2 is spoken, and 1.3. Raises ValueError with what is wrong.
+        Without `trust` none is asked for; `demands`: clients have to show one. `versions`: whether 1.2
+        is spoken, and 1.3. Raises ValueError with what is wrong.
         """
     def session(self) -> TlsSession:
         """Begin a connection, which keeps what it began with."""

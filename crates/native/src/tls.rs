@@ -33,21 +33,23 @@ impl RemotingTls {
 impl RemotingTls {
     /// Read the files, which may wait for their key to be opened.
     #[new]
-    #[pyo3(signature = (*, cert, key, password, versions))]
+    #[pyo3(signature = (*, cert, key, password, versions, trust = None, demands = false))]
     fn new(
         py: Python<'_>,
         cert: Vec<u8>,
         key: Option<Vec<u8>>,
         password: String,
         versions: (bool, bool),
+        trust: Option<Vec<u8>>,
+        demands: bool,
     ) -> PyResult<Self> {
         let made = py.detach(|| {
             ServerTls::new(TlsFiles {
                 cert: &cert,
                 key: key.as_deref(),
                 password: &password,
-                trust: None,
-                demands: false,
+                trust: trust.as_deref(),
+                demands,
                 versions,
                 protocol: None,
             })

@@ -280,12 +280,11 @@ class ServerTls(PortTls["RemotingTls | ssl.SSLContext"]):
         """Let OpenSSL judge the files; where it may, the core does the work with them.
 
         The core takes neither keys under a password outside of PKCS#8 nor certificates of X.509's
-        first version, and is not asked to judge those of clients.
+        first version for our own.
         """
         rules = self._rules
         context = self._openssl()
-        if rules.client_auth != "none":
-            return context
+        asks = rules.client_auth != "none"
         try:
             cert = pem_of(rules.server_cert)
             assert cert is not None, "without a certificate nothing is made"
@@ -294,6 +293,8 @@ class ServerTls(PortTls["RemotingTls | ssl.SSLContext"]):
                 key=pem_of(rules.server_key),
                 password=rules.server_password,
                 versions=versions_of(rules.protocols),
+                trust=pem_of(rules.server_trust) if asks else None,
+                demands=rules.client_auth == "require",
             )
         except (OSError, ValueError) as error:
             log.info("OpenSSL serves TLS here, the core cannot use its files: %s", error)

@@ -318,7 +318,7 @@ def encrypted(key: bytes) -> bytes:
 @pytest.mark.parametrize("auth", ["none", "optional"])
 @on_loop
 async def test_old_versions_are_refused(pki: Pki, auth: str) -> None:
-    """`optional` has OpenSSL serve, `none` the core."""
+    """Whether certificates of clients are asked for or not."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

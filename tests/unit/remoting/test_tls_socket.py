@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from typing import TYPE_CHECKING, Any
 
@@ -244,6 +245,32 @@ async def test_openssl_serves_what_the_core_cannot(files: Files) -> None:
     async with serving(tls=tls) as running, open_raw(running, files) as raw:
         raw.write(ask(ECHO, body=b"hello"))
         assert (await raw.read()).body == b"hello"
+
+
+@pytest.mark.parametrize("_io_threads", [2], ids=["threads"], indirect=True)
+@on_loop
+async def test_client_that_is_not_trusted_is_told_so_while_it_sends(files: Files) -> None:
+    trust, mine = files.folder / "trust.pem", files.folder / "mine.pem"
+    files.authority.cert_pem.write_to_path(str(trust))
+    leaf = trustme.CA().issue_cert("a-client@example.org")
+    leaf.private_key_and_cert_chain_pem.write_to_path(str(mine))
+    files.trusted.load_cert_chain(mine)
+    files.trusted.minimum_version = ssl.TLSVersion.TLSv1_3  # in which a client need not wait
+
+    def talk(port: int) -> None:
+        with (
+            socket.create_connection(("127.0.0.1", port)) as plain,
+            files.trusted.wrap_socket(plain, server_hostname="127.0.0.1") as peer,
+        ):
+            peer.sendall(ask(ECHO, body=bytes(1 << 20)))
+            peer.recv(1)
+
+    tls = await files.port(client_auth="require", server_trust=str(trust))
+    async with serving(tls=tls) as running:
+        with pytest.raises(ssl.SSLError, match="ALERT_UNKNOWN_CA"):
+            await asyncio.to_thread(talk, running.server.port)
+        await until(lambda: running.server.connections == 0)
+        assert not running.handlers.seen
 
 
 @pytest.mark.parametrize("_io_threads", [2], ids=["threads"], indirect=True)

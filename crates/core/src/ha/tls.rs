@@ -15,11 +15,13 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, TrustAnchor, 
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::NoServerSessionStorage;
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, Connection, DigitallySignedStruct,
-    DistinguishedName, Error, OtherError, ServerConfig, ServerConnection, SignatureScheme,
+    ClientConfig, ClientConnection, Connection, DigitallySignedStruct, DistinguishedName, Error,
+    ServerConfig, ServerConnection, SignatureScheme,
 };
 use std::sync::Arc;
 use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyUsage};
+
+use crate::tls::refusal;
 
 /// PEM files of one side.
 #[derive(Clone, Copy, Debug, Default)]
@@ -177,15 +179,6 @@ impl Trusted {
             .iter()
             .any(|one| one.as_ref() == shown.as_ref())
     }
-}
-
-fn refusal(error: webpki::Error) -> Error {
-    Error::InvalidCertificate(match error {
-        webpki::Error::UnknownIssuer => CertificateError::UnknownIssuer,
-        webpki::Error::CertExpired { .. } => CertificateError::Expired,
-        webpki::Error::CertNotValidYet { .. } => CertificateError::NotValidYet,
-        other => CertificateError::Other(OtherError(Arc::new(other))),
-    })
 }
 
 impl ServerCertVerifier for Trusted {

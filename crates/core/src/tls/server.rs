@@ -6,9 +6,10 @@ use pkcs8::{EncryptedPrivateKeyInfoRef, SecretDocument};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::server::WebPkiClientVerifier;
 use rustls::version::{TLS12, TLS13};
-use rustls::{Error, RootCertStore, ServerConfig};
+use rustls::{Error, ServerConfig};
+
+use super::clients::ClientCertificates;
 
 const ENCRYPTED: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----";
 
@@ -48,20 +49,9 @@ impl ServerTls {
             .with_protocol_versions(versions)
             .map_err(|error| error.to_string())?;
         let builder = if let Some(trust) = files.trust {
-            let mut roots = RootCertStore::empty();
-            for one in certificates(trust).map_err(|why| format!("trusted: {why}"))? {
-                roots
-                    .add(one)
-                    .map_err(|error| format!("trusted: {error}"))?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-            let verifier = if files.demands {
-                verifier
-            } else {
-                verifier.allow_unauthenticated()
-            };
-            let built = verifier.build();
-            builder.with_client_cert_verifier(built.map_err(|error| format!("trusted: {error}"))?)
+            let judge = certificates(trust)
+                .and_then(|trusted| ClientCertificates::new(trusted, files.demands, &provider));
+            builder.with_client_cert_verifier(judge.map_err(|why| format!("trusted: {why}"))?)
         } else {
             builder.with_no_client_auth()
         };

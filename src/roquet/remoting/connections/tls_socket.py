@@ -1,8 +1,8 @@
 """TLS between the socket of an accepted connection and the connection: the core seals and opens.
 
 `accept_tls` is the one way in, and `go_on_with` that of a connection which a thread gives back. A
-port whose files the core cannot use, or that asks clients for certificates, has an OpenSSL context
-instead (`remoting.tls`), and the loop does the same with it.
+port whose files the core cannot use has an OpenSSL context instead (`remoting.tls`), and the loop
+does the same with it.
 """
 
 from __future__ import annotations

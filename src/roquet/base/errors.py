@@ -61,6 +61,11 @@ class DiskFull(RoquetError):  # noqa: N818
     """There is no room to store more; reading goes on."""
 
 
+def is_of_the_system(error: Exception) -> bool:
+    """Return whether the operating system refused: its words say all, a traceback adds nothing."""
+    return isinstance(error, DiskFull) or (isinstance(error, OSError) and error.errno is not None)
+
+
 class TableFull(RoquetError):  # noqa: N818
     """A table takes no more entries; those that it has can still be changed."""
 

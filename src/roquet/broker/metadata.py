@@ -72,7 +72,7 @@ class Metadata:
         for table in tables:
             try:
                 await table.persist()
-            except DiskFull as error:
+            except (DiskFull, OSError) as error:
                 log.error("%s was not saved: %s", type(table).__name__, error)  # noqa: TRY400
             except Exception:
                 log.exception("%s was not saved", type(table).__name__)

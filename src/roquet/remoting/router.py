@@ -10,7 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from roquet.base.errors import DiskFull, Refused, TableFull, UsageError
+from roquet.base.errors import Refused, RoquetError, TableFull, UsageError, is_of_the_system
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.header import HeaderError
@@ -299,11 +299,12 @@ class Router:
         if isinstance(error, HeaderError):
             code = ResponseCode.SYSTEM_ERROR if error.missing else ResponseCode.INVALID_PARAMETER
             return reply_to(command, code, remark=str(error))
-        if isinstance(error, TableFull | DiskFull):
-            # Nothing is wrong in the code, so no traceback.
-            self._log.warning((command.code, "full"), f"request {command.code} refused: {error}")
-            return reply_to(command, ResponseCode.SYSTEM_ERROR, remark=str(error)[:1024])
         what = f"{type(error).__name__}: {error}"
+        if isinstance(error, TableFull) or is_of_the_system(error):
+            # Nothing is wrong in the code, so no traceback.
+            what = str(error) if isinstance(error, RoquetError) else what
+            self._log.warning((command.code, "full"), f"request {command.code} refused: {what}")
+            return reply_to(command, ResponseCode.SYSTEM_ERROR, remark=what[:1024])
         self._log.warning(
             (command.code, type(error)),
             f"request {command.code} of {request.peer.address} failed: {what}",

@@ -8,6 +8,7 @@ for a flush and tells the arrival listeners. A failed flush wakes every waiter w
 from __future__ import annotations
 
 import asyncio
+import errno
 import heapq
 import logging
 import operator
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 from roquet._native import Store as NativeStore
 from roquet._native import StoreError
+from roquet.base.errors import DiskFull
 from roquet.protocol import properties as props
 from roquet.store.arrivals import Arrivals
 from roquet.store.batches import append_batch
@@ -128,15 +130,21 @@ class MessageStore:
         asyncio.get_running_loop().add_reader(native.event_fd(), self._take_events)
 
     async def stop(self) -> None:
-        """Flush and close; appends still waiting get an error."""
+        """Flush and close; appends still waiting get an error. Raises DiskFull, OSError."""
         native, self._native = self._native, None
         if native is None:
             return
         asyncio.get_running_loop().remove_reader(native.event_fd())
         self.arrivals.wake_by(None)
-        await asyncio.to_thread(native.close)
-        self._wake(native.flushed_offset())
-        self._fail_waiters("the store was closed")
+        try:
+            await asyncio.to_thread(_guarded, native.close)
+        except StoreFault as error:
+            if error.kind == "disk_full":
+                raise DiskFull(str(error)) from error
+            raise OSError(errno.EIO, str(error)) from error
+        finally:
+            self._wake(native.flushed_offset())
+            self._fail_waiters("the store was closed")
 
     def on_flush(
         self, listener: Callable[[int, str | None], None], *, of_fast_path: bool = False

@@ -6,6 +6,7 @@ The fault is a folder in the place of the side file, which stops root as well as
 from __future__ import annotations
 
 import asyncio
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -213,3 +214,28 @@ def test_group_whose_deletion_cannot_be_saved_stays_as_it_was(tmp_path: Path, ta
         assert (await pop(it, **order)).bodies == [b"0", b"1"]
 
     play(tmp_path, tell)
+
+
+def test_stop_and_start_on_a_full_disk_say_in_a_line_which_file_found_no_room(
+    tmp_path: Path,
+) -> None:
+    broker = BrokerProcess(tmp_path, autoCreateTopicEnable="true")
+
+    async def before() -> None:
+        async with broker.client() as it:
+            assert (await it.send("orders")).code == 0
+
+    asyncio.run(before())
+    # Whatever is written there finds the disk full.
+    (broker.store / "queueEnds.tmp").symlink_to("/dev/full")
+    (broker.store / "config" / "brokerStats.json.tmp").mkdir()
+    why = f"cannot write {broker.store}/queueEnds: No space left on device (os error 28)"
+    broker.kill(signal.SIGTERM)
+    assert f"store did not stop cleanly: {why}\n" in broker.output
+    assert "totals did not stop cleanly: [Errno 21] Is a directory" in broker.output
+    assert "Traceback" not in broker.output
+    broker.start()
+    assert broker.process is not None
+    assert broker.process.wait(60) == 253
+    assert f"the broker cannot start: {why}\n" in broker.output
+    assert "Traceback" not in broker.output

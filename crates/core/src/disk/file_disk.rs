@@ -1,5 +1,6 @@
 //! The disk of the operating system.
 
+use crate::disk::at_path::at_path;
 use crate::disk::{Bytes, Disk, DiskFile, Space};
 use memmap2::{Mmap, MmapOptions};
 use std::fs::{self, File, OpenOptions};
@@ -71,6 +72,7 @@ fn reserve(_file: &File, _len: u64) -> io::Result<bool> {
 }
 
 struct PosixFile {
+    path: Box<Path>,
     file: File,
     len: u64,
 }
@@ -107,43 +109,47 @@ impl PosixFile {
 
 impl DiskFile for PosixFile {
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        self.inside(offset, data.len() as u64)?;
-        self.file.write_all_at(data, offset)
+        at_path(&self.path, || {
+            self.inside(offset, data.len() as u64)?;
+            self.file.write_all_at(data, offset)
+        })
     }
 
     fn write_vectored_at(&self, parts: &[&[u8]], offset: u64) -> io::Result<()> {
-        let total: u64 = parts.iter().map(|part| part.len() as u64).sum();
-        self.inside(offset, total)?;
-        let mut left: Vec<&[u8]> = parts.iter().copied().filter(|p| !p.is_empty()).collect();
-        let mut at = offset;
-        while !left.is_empty() {
-            let mut wrote = match self.write_parts(&left, at) {
-                Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero)),
-                Ok(wrote) => wrote,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            };
-            at += wrote as u64;
-            let whole = left
-                .iter()
-                .take_while(|part| {
-                    let fits = part.len() <= wrote;
-                    if fits {
-                        wrote -= part.len();
-                    }
-                    fits
-                })
-                .count();
-            left.drain(..whole);
-            if let Some(first) = left.first_mut() {
-                *first = first.get(wrote..).unwrap_or_default();
+        at_path(&self.path, || {
+            let total: u64 = parts.iter().map(|part| part.len() as u64).sum();
+            self.inside(offset, total)?;
+            let mut left: Vec<&[u8]> = parts.iter().copied().filter(|p| !p.is_empty()).collect();
+            let mut at = offset;
+            while !left.is_empty() {
+                let mut wrote = match self.write_parts(&left, at) {
+                    Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero)),
+                    Ok(wrote) => wrote,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) => return Err(error),
+                };
+                at += wrote as u64;
+                let whole = left
+                    .iter()
+                    .take_while(|part| {
+                        let fits = part.len() <= wrote;
+                        if fits {
+                            wrote -= part.len();
+                        }
+                        fits
+                    })
+                    .count();
+                left.drain(..whole);
+                if let Some(first) = left.first_mut() {
+                    *first = first.get(wrote..).unwrap_or_default();
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(buffer, offset)
+        at_path(&self.path, || self.file.read_exact_at(buffer, offset))
     }
 
     fn len(&self) -> io::Result<u64> {
@@ -151,35 +157,37 @@ impl DiskFile for PosixFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+        at_path(&self.path, || self.file.sync_data())
     }
 
     fn map(&self) -> io::Result<Arc<dyn Bytes>> {
-        if self.len == 0 {
-            return Ok(Arc::new(Vec::new()));
-        }
-        let len =
-            usize::try_from(self.len).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
-        // SAFETY: the file is never shortened while it is in use (rule of the `disk` module), so
-        // that every page of the map stays backed; bytes that change below it are handled as
-        // bytes and checked, never as typed data.
-        let map: Mmap = unsafe { MmapOptions::new().len(len).map(&self.file)? };
-        Ok(Arc::new(map))
+        at_path::<Arc<dyn Bytes>>(&self.path, || {
+            if self.len == 0 {
+                return Ok(Arc::new(Vec::new()));
+            }
+            let len = usize::try_from(self.len)
+                .map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+            // SAFETY: the file is never shortened while it is in use (rule of the `disk` module), so
+            // that every page of the map stays backed; bytes that change below it are handled as
+            // bytes and checked, never as typed data.
+            let map: Mmap = unsafe { MmapOptions::new().len(len).map(&self.file)? };
+            Ok(Arc::new(map))
+        })
     }
 
     #[cfg(target_os = "linux")]
     fn seek_data(&self, from: u64) -> io::Result<Option<u64>> {
-        next_data(&self.file, from, self.len)
+        at_path(&self.path, || next_data(&self.file, from, self.len))
     }
 
     #[cfg(target_os = "linux")]
     fn seek_hole(&self, from: u64) -> io::Result<u64> {
-        next_hole(&self.file, from, self.len)
+        at_path(&self.path, || next_hole(&self.file, from, self.len))
     }
 
     #[cfg(not(target_os = "linux"))]
     fn seek_data(&self, from: u64) -> io::Result<Option<u64>> {
-        next_data(&self.file, from, self.len)
+        at_path(&self.path, || next_data(&self.file, from, self.len))
     }
 }
 
@@ -253,131 +261,149 @@ struct HeldLock(#[allow(dead_code)] File);
 
 impl Disk for FileDisk {
     fn create(&self, path: &Path, len: u64, space: Space) -> io::Result<Arc<dyn DiskFile>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(path)?;
-        let filled = match space {
-            Space::Allocated => self.allocate(&file, len),
-            Space::Sparse => file.set_len(len),
-        };
-        if let Err(error) = filled {
-            // Half a file would stop the next start: better none.
-            fs::remove_file(path)?;
-            return Err(error);
-        }
-        Ok(Arc::new(PosixFile { file, len }))
+        at_path::<Arc<dyn DiskFile>>(path, || {
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .open(path)?;
+            let filled = match space {
+                Space::Allocated => self.allocate(&file, len),
+                Space::Sparse => file.set_len(len),
+            };
+            if let Err(error) = filled {
+                // Half a file would stop the next start: better none.
+                fs::remove_file(path)?;
+                return Err(error);
+            }
+            let path = path.into();
+            Ok(Arc::new(PosixFile { path, file, len }))
+        })
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
-        let len = file.metadata()?.len();
-        Ok(Arc::new(PosixFile { file, len }))
+        at_path::<Arc<dyn DiskFile>>(path, || {
+            let file = OpenOptions::new().read(true).write(true).open(path)?;
+            let len = file.metadata()?.len();
+            let path = path.into();
+            Ok(Arc::new(PosixFile { path, file, len }))
+        })
     }
 
     fn read_front(&self, path: &Path, most: usize) -> io::Result<Option<Vec<u8>>> {
-        let file = match File::open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let len = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
-        let mut data = Vec::new();
-        // A byte more, so that the end is seen without more room.
-        data.try_reserve_exact(len.min(most).saturating_add(1))?;
-        file.take(most as u64).read_to_end(&mut data)?;
-        Ok(Some(data))
+        at_path(path, || {
+            let file = match File::open(path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            let len = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+            let mut data = Vec::new();
+            // A byte more, so that the end is seen without more room.
+            data.try_reserve_exact(len.min(most).saturating_add(1))?;
+            file.take(most as u64).read_to_end(&mut data)?;
+            Ok(Some(data))
+        })
     }
 
     fn write(&self, path: &Path, data: &[u8]) -> io::Result<()> {
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)?;
-        file.write_all_at(data, 0)?;
-        if file.metadata()?.len() > data.len() as u64 {
-            file.set_len(data.len() as u64)?;
-        }
-        Ok(())
+        at_path(path, || {
+            let file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(path)?;
+            file.write_all_at(data, 0)?;
+            if file.metadata()?.len() > data.len() as u64 {
+                file.set_len(data.len() as u64)?;
+            }
+            Ok(())
+        })
     }
 
     fn sync_file(&self, path: &Path) -> io::Result<()> {
-        File::open(path)?.sync_all()
+        at_path(path, || File::open(path)?.sync_all())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::rename(from, to)
+        at_path(to, || fs::rename(from, to))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        absent_is_fine(fs::remove_file(path))
+        at_path(path, || absent_is_fine(fs::remove_file(path)))
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        absent_is_fine(fs::remove_dir(path))
+        at_path(path, || absent_is_fine(fs::remove_dir(path)))
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir_all(path)
+        at_path(path, || fs::create_dir_all(path))
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        File::open(path)?.sync_all()
+        at_path(path, || File::open(path)?.sync_all())
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<(PathBuf, bool, u64)>> {
-        let entries = match fs::read_dir(path) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
-        let mut found = Vec::new();
-        for entry in entries {
-            let entry = entry?;
-            // The kind comes with the name; a folder's length is of use to nobody.
-            let is_dir = entry.file_type()?.is_dir();
-            let len = if is_dir { 0 } else { entry.metadata()?.len() };
-            found.push((entry.path(), is_dir, len));
-        }
-        found.sort();
-        Ok(found)
+        at_path(path, || {
+            let entries = match fs::read_dir(path) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+                Err(error) => return Err(error),
+            };
+            let mut found = Vec::new();
+            for entry in entries {
+                let entry = entry?;
+                // The kind comes with the name; a folder's length is of use to nobody.
+                let is_dir = entry.file_type()?.is_dir();
+                let len = if is_dir { 0 } else { entry.metadata()?.len() };
+                found.push((entry.path(), is_dir, len));
+            }
+            found.sort();
+            Ok(found)
+        })
     }
 
     fn modified_ms(&self, path: &Path) -> io::Result<u64> {
-        let since = fs::metadata(path)?.modified()?.duration_since(UNIX_EPOCH);
-        Ok(since.map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)))
+        at_path(path, || {
+            let since = fs::metadata(path)?.modified()?.duration_since(UNIX_EPOCH);
+            Ok(since.map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)))
+        })
     }
 
     #[allow(clippy::unnecessary_cast, clippy::cast_lossless)] // Widths differ between systems.
     fn space(&self, path: &Path) -> io::Result<(u64, u64)> {
-        let name = std::ffi::CString::new(path.as_os_str().as_bytes())?;
-        let mut about = std::mem::MaybeUninit::<libc::statvfs>::uninit();
-        // SAFETY: `name` ends in a zero byte and `about` has the size that the call fills.
-        if unsafe { libc::statvfs(name.as_ptr(), about.as_mut_ptr()) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the call succeeded, so that all of it is set.
-        let about = unsafe { about.assume_init() };
-        let block = about.f_frsize as u64;
-        let free = (about.f_bavail as u64).saturating_mul(block);
-        let used = (about.f_blocks as u64)
-            .saturating_sub(about.f_bfree as u64)
-            .saturating_mul(block);
-        Ok((free, used.saturating_add(free)))
+        at_path(path, || {
+            let name = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+            let mut about = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+            // SAFETY: `name` ends in a zero byte and `about` has the size that the call fills.
+            if unsafe { libc::statvfs(name.as_ptr(), about.as_mut_ptr()) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // SAFETY: the call succeeded, so that all of it is set.
+            let about = unsafe { about.assume_init() };
+            let block = about.f_frsize as u64;
+            let free = (about.f_bavail as u64).saturating_mul(block);
+            let used = (about.f_blocks as u64)
+                .saturating_sub(about.f_bfree as u64)
+                .saturating_mul(block);
+            Ok((free, used.saturating_add(free)))
+        })
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)?;
-        lock_first_byte(&file)?;
-        file.write_all_at(b"lock", 0)?;
-        Ok(Box::new(HeldLock(file)))
+        at_path::<Box<dyn Send + Sync>>(path, || {
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(path)?;
+            lock_first_byte(&file)?;
+            file.write_all_at(b"lock", 0)?;
+            Ok(Box::new(HeldLock(file)))
+        })
     }
 
     fn write_back(&self, path: &Path) {

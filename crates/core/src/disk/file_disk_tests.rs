@@ -125,3 +125,22 @@ fn small_files_and_folders() {
     let (free, total) = disk.space(&folder.0).unwrap();
     assert!(free > 0 && free <= total);
 }
+
+#[test]
+fn refusals_of_the_system_name_the_file() {
+    let folder = Folder::new();
+    let disk = FileDisk::new();
+    let full = folder.0.join("full");
+    std::os::unix::fs::symlink("/dev/full", &full).unwrap();
+    let error = disk.write(&full, b"x").unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    assert!(error.to_string().starts_with(full.to_str().unwrap()));
+    let gone = folder.0.join("gone");
+    let error = disk.open(&gone).map(|_| ()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    assert!(error.to_string().starts_with(gone.to_str().unwrap()));
+    let path = folder.0.join("file");
+    let file = disk.create(&path, 1, Space::Sparse).unwrap();
+    let error = file.write_at(b"xy", 0).unwrap_err();
+    assert!(error.to_string().starts_with(path.to_str().unwrap()));
+}

@@ -6,6 +6,7 @@
 //! what a failed `sync` covered is unknown for good, so it is never retried and trusted.
 
 pub(crate) mod ahead;
+pub mod at_path;
 pub mod file_cache;
 pub mod file_disk;
 pub(crate) mod note_file;

@@ -1,5 +1,6 @@
 //! What a store says when it cannot do something.
 
+use crate::disk::at_path::bare;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -67,7 +68,7 @@ impl StoreError {
     pub fn io(doing: &str, path: &Path, error: &io::Error) -> Self {
         Self::new(
             kind_of(error),
-            format!("cannot {doing} {}: {error}", path.display()),
+            format!("cannot {doing} {}: {}", path.display(), bare(error)),
         )
     }
 }

@@ -12,6 +12,7 @@ use pyo3::prelude::{pyclass, pyfunction, pymethods, Py, PyAny, PyErr, PyResult, 
 use pyo3::pybacked::PyBackedBytes;
 use roquet_core::arrow::{Builder, Field, Options};
 use roquet_core::commit_log::scan::{self, Damage, LogScan, Place, ReadAt, Step};
+use roquet_core::disk::at_path::bare;
 use roquet_core::disk::file_disk;
 use roquet_core::recovery::checkpoint::Checkpoint;
 
@@ -195,6 +196,7 @@ pub(crate) fn refused(path: &std::path::Path, error: io::Error) -> PyErr {
         Ok(raised) => return raised,
         Err(error) => error,
     };
+    let error = bare(&error);
     match error.raw_os_error() {
         Some(number) => PyOSError::new_err((number, error.to_string(), path.to_path_buf())),
         None => PyOSError::new_err(format!("{}: {error}", path.display())),

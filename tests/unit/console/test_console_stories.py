@@ -243,6 +243,13 @@ def test_a_member_is_shown_with_its_queues(tmp_path: Path) -> None:
             shown = (await keeper.get("/api/group", name="g")).json
             (member,) = shown["members"]
             assert {"topic": "t", "type": "TAG", "expression": "*"} in shown["subscriptions"]
+            preview = await keeper.get("/group/seek", group="g", topic="t", to="latest")
+            assert "Members online: 1. " in preview.text
+            async with mq.producer("shop") as producer:
+                await producer.send("t", b"one")
+                rows = await _rows(keeper, 1, "/producers")
+                assert [it["group"] for it in rows] == ["shop"]
+                assert rows[0]["address"].startswith("127.0.0.1:")
             info = await keeper.get("/api/group/member", group="g", client=member["client"])
             assert info.status == 200, info.text
             assert any(it["topic"] == "t" for it in info.json["queues"])
@@ -277,6 +284,10 @@ def test_messages_are_found_by_id_key_time_tag_filter_and_text(tmp_path: Path) -
         assert await found(tag="b") == ["m0"]
         assert await found(sql="amount > 10") == ["m0"]
         assert await found(text="m2") == ["m2"]
+        await keeper.call("/topic/publish", topic="t", body="x" * 500, keys="long")
+        await _rows(keeper, 5, "/messages", topic="t")
+        (cut,) = await found(key="long")
+        assert cut.strip("x") == "…", "what is cut says so"
         assert await found(since="2020-01-01", until="2020-01-02") == []
         for wrong in ({"since": "x"}, {"sql": "amount >"}, {"until": "yesterday"}):
             assert (await keeper.get("/api/messages", topic="t", **wrong)).status == 400

@@ -192,8 +192,8 @@ async def seek(admin: Admin, options: argparse.Namespace) -> int:
     )
     if online is not None:
         output.error(
-            f"{len(online.connections)} members are online: they commit every few seconds, so they"
-            " may be further than shown, and go on elsewhere at their next poll, within 30 s"
+            f"members online: {len(online.connections)}; they commit every few seconds, so they may"
+            " be further than shown, and go on elsewhere at their next poll, within 30 s"
         )
     if options.preview or options.dry_run:
         _show_steps(steps, options)

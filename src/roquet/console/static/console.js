@@ -104,7 +104,8 @@
         height: 200,
         scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
         axes: [
-          { ...axis, space: 80, values: (_, splits) => splits.map(clock) },
+          // A label has seconds: steps below one would show it twice.
+          { ...axis, space: 80, incrs: [1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600], values: (_, splits) => splits.map(clock) },
           { ...axis, size: 60 },
         ],
         series: [

@@ -33,7 +33,11 @@ async def accounts(context: Context, _: Data) -> Data:
                 isinstance(result, Refused)
                 and result.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
             )
-            off.append(f"{name} keeps no accounts" if is_off else f"{name}: {result}")
+            off.append(
+                f"{name} keeps no accounts: it runs without aclEnable=true"
+                if is_off
+                else f"{name}: {result}"
+            )
             continue
         keepers += 1
         rows += [{"broker": name, **dataclasses.asdict(it)} for it in result]

@@ -144,6 +144,13 @@ def _state(message: StoredMessage, offsets: Any) -> str:
     return "no offset in this queue"
 
 
+def _preview(body: bytes) -> str:
+    """Return how a body begins, as text; an ellipsis at its end says that there is more."""
+    text = body[: _PREVIEW * 4].decode(errors="replace")
+    is_whole = len(text) <= _PREVIEW and len(body) <= _PREVIEW * 4
+    return text if is_whole else text[: _PREVIEW - 1] + "…"
+
+
 def message_row(context: Context, it: StoredMessage) -> dict[str, Any]:
     """Return what lists show of a message; nothing of its contents where they are hidden."""
     is_hidden = context.parts.config.hide_bodies
@@ -157,7 +164,7 @@ def message_row(context: Context, it: StoredMessage) -> dict[str, Any]:
         "stored_ms": it.store_timestamp,
         "tag": (it.tag or "")[:_SHORT],
         "keys": [] if is_hidden else " ".join(it.keys)[:_SHORT].split(),
-        "preview": "" if is_hidden else it.body[: _PREVIEW * 4].decode(errors="replace")[:_PREVIEW],
+        "preview": "" if is_hidden else _preview(it.body),
         "tries": it.reconsume_times,
     }
 

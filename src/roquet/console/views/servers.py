@@ -147,7 +147,7 @@ async def producers(context: Context, given: Data) -> Data:
                     {
                         "group": group,
                         "client": it.client_id,
-                        "address": it.remote_ip,
+                        "address": it.remote_ip.removeprefix("/"),
                         "language": it.language,
                         "version": describe(it.version),
                         "last_ms": it.last_update,

@@ -99,7 +99,7 @@ _IN_CLUSTER = {
         remotingHeartbeatThreadPoolNums remotingTopicRouteThreadPoolNums
         remotingSendMessageThreadPoolNums remotingPullMessageThreadPoolNums
         remotingUpdateOffsetThreadPoolNums remotingDefaultThreadPoolNums""",
-    "figures are not served in cluster mode": " ".join(
+    "figures are on the page of --health-port": " ".join(
         key for key, reason in WITHOUT_EFFECT.items() if reason.startswith("figures are")
     ),
 }

@@ -24,6 +24,7 @@ from roquet.protocol.registration.body import RegisterBody, RegisterBodyError, c
 from roquet.remoting.router import Route
 from roquet.service.background import give_way
 from roquet.service.process.collector import long_work
+from roquet.service.ratelog import RateLog
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
@@ -106,6 +107,7 @@ class Registrations:
         self._clock = clock
         self._departures = Departures(table, settings.now.unregister_queue_max, notices, clock)
         self._peers: dict[int, Peer] = {}
+        self._warnings = RateLog(log, clock)
         self._order_of_arrival = asyncio.Lock()
 
     def routes(self) -> list[Route]:
@@ -154,6 +156,7 @@ class Registrations:
         self._departures.apply()
         is_new = said.key not in self._table.live
         before = lowest(self._table, (said.name,))
+        rival = self._rival_of(said.key, said.name, said.broker_id)
         answer = self._table.register(said, self._clock.steady_ms(), request.peer.key)
         if answer is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, "register broker failed")
@@ -168,7 +171,28 @@ class Registrations:
         response = headers.RegisterBrokerResponse(
             ha_server_addr=answer.ha_address, master_addr=answer.master_address
         )
-        return reply_to(request.command, ext=response.encode(), body=self._order_topics())
+        body = self._order_topics()
+        return reply_to(request.command, remark=rival, ext=response.encode(), body=body)
+
+    def _rival_of(self, key: BrokerKey, name: str, broker_id: int) -> str | None:
+        """Say which other living broker holds this name and id, if one does.
+
+        Clients reach the one with the later state alone, and messages of the other are out of
+        their reach. As with Java that is no error; an answer has a remark, which brokers of ours
+        log, and the log here has a line.
+        """
+        entry = self._table.brokers.get(name)
+        if entry is None or entry.cluster != key.cluster:
+            return None
+        holder = entry.addresses.get(broker_id)
+        if holder in {None, key.address} or BrokerKey(key.cluster, holder) not in self._table.live:
+            return None
+        text = (
+            f"{holder} and {key.address} are both broker {name}:{broker_id} of {key.cluster}:"
+            " clients reach only one of them; stop one, or give it another brokerName"
+        )
+        self._warnings.warning((key.cluster, name, broker_id), text)
+        return text
 
     def _order_topics(self) -> bytes:
         if not self._settings.now.return_order_topics:
@@ -207,7 +231,8 @@ class Registrations:
         self._table.touch(key, self._clock.steady_ms())
         known = self._table.version_of(key)
         body = b"" if known is None else encode_data_version(known)
-        return reply_to(command, ext=response.encode(), body=body)
+        rival = self._rival_of(key, header.broker_name, header.broker_id)
+        return reply_to(command, remark=rival, ext=response.encode(), body=body)
 
     def heartbeat(self, request: Request) -> Command:
         """Note that a broker is alive (904); one that is not known stays so, and is told 0."""

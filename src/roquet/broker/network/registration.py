@@ -31,6 +31,7 @@ from roquet.protocol.headers.namesrv import (
 from roquet.protocol.hosts import split_addresses
 from roquet.protocol.registration.body import RegisterBody, crc32_of
 from roquet.service.background import Tasks
+from roquet.service.ratelog import RateLog
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -47,6 +48,7 @@ T = TypeVar("T")
 UNREGISTER_S = 3.0
 PAUSES_MS = (1_000, 2_000, 4_000, 8_000, 16_000)
 """After each further failure to reach such a name server."""
+_REMARK_MAX = 500
 AT_ONCE = 400
 """Topics above which a registration is encoded in a thread: some four milliseconds."""
 
@@ -157,6 +159,7 @@ class Registration:
         self._started_ms = clock.now_ms()
         self._body: tuple[object, bytes] | None = None
         self._encoding = asyncio.Lock()
+        self._warnings = RateLog(log, clock)
 
     def follow(self, rules: RegistrationConfig) -> None:
         """Register by other settings from now on; the name servers stay those of the start."""
@@ -275,6 +278,7 @@ class Registration:
         )
         try:
             answer = await self._caller.call(address, command)
+            self._say_remark(address, answer)
             return bool(QueryDataVersionResponse.decode(answer.ext).changed)
         except (RoquetError, ValueError):
             return True
@@ -299,6 +303,7 @@ class Registration:
         answer = await self._caller.call(address, command, self._rules.timeout_ms / 1000)
         if answer.code != ResponseCode.SUCCESS:
             raise Refused(answer.code, answer.remark or "")
+        self._say_remark(address, answer)
         if self._on_master is not None:
             told = RegisterBrokerResponse.decode(answer.ext)
             if told.master_addr:
@@ -310,6 +315,11 @@ class Registration:
         except JsonError as error:
             log.warning("order configuration of %s is not used: %s", address, error)
             return None
+
+    def _say_remark(self, address: str, answer: Command) -> None:
+        """Log what a name server of ours remarks: that another broker has this name and id."""
+        if answer.remark:
+            self._warnings.warning(address, f"name server {address}: {answer.remark[:_REMARK_MAX]}")
 
     async def _unregister(self, address: str) -> None:
         header = UnRegisterBrokerRequest(

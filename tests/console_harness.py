@@ -125,7 +125,14 @@ async def console_over(
     settings = ConsoleConfig(port=0, cluster=world.name_servers, **config)
     mq = connect(f"rmq://{world.name_servers}", credentials=credentials)
     console = build(
-        settings, mq, SystemClock(), printed.append, limits=limits, rules=rules, others=more
+        settings,
+        mq,
+        SystemClock(),
+        printed.append,
+        limits=limits,
+        rules=rules,
+        others=more,
+        of_account=lambda it: connect(f"rmq://{world.name_servers}", credentials=it),
     )
     async with console.app:
         yield World(world, console, printed)

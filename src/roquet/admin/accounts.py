@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from roquet.admin.calls import Brokers, read
 from roquet.base.arguments import checked
+from roquet.base.errors import Refused
 from roquet.protocol import fastjson
 from roquet.protocol.bodies import fields
+from roquet.protocol.bodies.clients import HeartbeatData
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 
@@ -46,6 +48,20 @@ class Accounts:
         address = await self._brokers.address(broker)
         request = Command(code=int(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG))
         return read(_accounts, await self._calls.ask(address, request))
+
+    async def is_known(self, broker: str) -> bool:
+        """Tell whether a broker takes what this client signs: a heartbeat of nobody, which any may.
+
+        One that checks nobody takes it, too. Raises UsageError, Unreachable, OutcomeUnknown.
+        """
+        address = await self._brokers.address(broker)
+        body = HeartbeatData(client_id="roquet-sign-in").encode()
+        request = Command(code=int(RequestCode.HEART_BEAT), body=body)
+        try:
+            await self._calls.ask(address, request)
+        except Refused:
+            return False
+        return True
 
     async def put(self, ext: Mapping[str, str]) -> None:
         """Make or change an account; `ext` has the fields of `mqadmin updateAclConfig`.

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Awaitable, Callable, Generator
 
+    from roquet.acl.credentials import Credentials
     from roquet.admin import Admin
     from roquet.admin.calls import Calls
     from roquet.base.clock import Clock
@@ -47,11 +48,17 @@ def client(options: argparse.Namespace, *, trace: bool = False) -> MQ:
     return cluster_client(cluster, trace=trace)
 
 
-def cluster_client(cluster: Context, *, trace: bool = False) -> MQ:
-    """Make a client of a cluster. Raises UsageError."""
+def cluster_client(
+    cluster: Context, *, trace: bool = False, account: Credentials | None = None
+) -> MQ:
+    """Make a client of a cluster, with another account than its own if one is given.
+
+    Raises UsageError.
+    """
     addresses = contexts.addresses_of(cluster.namesrv, "--namesrv")
     url = "rmq://" + ";".join(addresses)
-    secured, account = cluster.secured(), cluster.credentials()
+    secured = cluster.secured()
+    account = cluster.credentials() if account is None else account
     return connect(url, tls=secured, credentials=account, trace=trace)
 
 

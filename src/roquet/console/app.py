@@ -25,6 +25,9 @@ from roquet.console.alerts.rules import AlertRules, Alerts
 from roquet.console.alerts.watch import Watch
 from roquet.console.alerts.webhook import Webhook
 from roquet.console.audit import AuditLog
+from roquet.console.cluster_accounts import clients as idle
+from roquet.console.cluster_accounts.clients import AccountClients
+from roquet.console.cluster_accounts.sign_in import ClusterAccounts
 from roquet.console.config import SCRIPT_SAFE, ConsoleConfig, Limits
 from roquet.console.context import Parts
 from roquet.console.login.settings import BACK
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
+    from roquet.acl.credentials import Credentials
     from roquet.base.clock import Clock
     from roquet.client import MQ
     from roquet.console.login.provider import Provider
@@ -68,6 +72,8 @@ class Console:
     sessions: Sessions
     watches: tuple[Watch, ...]
     """What looks at each cluster for its alerts."""
+    clients: AccountClients | None = None
+    """Of sessions with accounts of the cluster."""
 
 
 class _Client:
@@ -144,18 +150,25 @@ def build(
     role: Role = Role.ADMINISTRATOR,
     rules: AlertRules | None = None,
     others: Mapping[str, MQ] | None = None,
+    of_account: Callable[[Credentials], MQ] | None = None,
 ) -> Console:
     """Wire a console to a client that nobody else starts. Raises UsageError.
 
     `said` prints the address with a one-time token, for `role`, at the start and again each time
     that the token was used. `others` are more clusters by name, each with pages of its own below
-    `/c/NAME`; accounts, sessions, roles and the audit log are those of all.
+    `/c/NAME`; accounts, sessions, roles and the audit log are those of all. `of_account` makes a
+    client of the first cluster for an account that signs in (`login.cluster`).
     """
     limits = limits or Limits()
     sessions = Sessions(limits)
     known = accounts.Accounts({})
     if config.users is not None:
         known = accounts.load(config.users, limits.users)
+    if config.login.cluster is None:
+        of_account = None
+    clients = None
+    if of_account is not None:
+        clients = AccountClients(of_account, sessions, clock, limits)
     audit = AuditLog(clock, limits.audit_rows, config.audit_log)
     closing = asyncio.Event()
     works = Works(limits)
@@ -183,6 +196,7 @@ def build(
             sampler=sampler,
             watch=watch,
             said=said,
+            clients=None if number else clients,
         )
         rooms.append(_Room(parts, Front(parts, Pages(own), works)))
         client = f"client {number}"
@@ -195,7 +209,11 @@ def build(
         rows.append(Part(f"watching {number}", _Watching(), needs=(client,), timers=timers))
     if config.alerts_state is not None:
         rows.append(_kept_part(config.alerts_state, rooms))
-    entrance, ways = _entrance(rooms[0], config, known)
+    if clients is not None:
+        timer = Timer("close idle clients", clients.tick, idle.EVERY_S, 2.0)
+        rows.append(Part("clients of accounts", clients, timers=(timer,)))
+    cluster = None if of_account is None else ClusterAccounts(of_account, mq, limits)
+    entrance, ways = _entrance(rooms[0], config, known, cluster)
     web = _routes(rooms, entrance, ways, closing)
     server = HttpService(Shield(web, config, limits), config, limits, closing, clock)
     # The audit log is closed after the last answer.
@@ -203,7 +221,7 @@ def build(
     rows.append(Part("server", server, needs=tuple(it.name for it in rows)))
     rows.append(Part("announced", _Announced(entrance, server, role), needs=("server",)))
     watches = tuple(it.parts.watch for it in rooms)
-    return Console(App(rows, clock), server, sessions, watches)
+    return Console(App(rows, clock), server, sessions, watches, clients)
 
 
 def _kept_part(file: Path, rooms: Sequence[_Room]) -> Part:
@@ -259,12 +277,15 @@ def _provider(config: ConsoleConfig, clock: Clock) -> Provider | None:
 
 
 def _entrance(
-    room: _Room, config: ConsoleConfig, known: accounts.Accounts
+    room: _Room,
+    config: ConsoleConfig,
+    known: accounts.Accounts,
+    cluster: ClusterAccounts | None,
 ) -> tuple[Entrance, list[BaseRoute]]:
     """Return what signs people in, and where they leave for a provider and come back."""
     parts, pages = room.parts, Pages(config)
     provider = _provider(config, parts.clock)
-    entrance = Entrance(parts, room.front, pages, known, provider)
+    entrance = Entrance(parts, room.front, pages, known, provider=provider, cluster=cluster)
     if provider is None or config.login.oidc is None:
         return entrance, []
     theirs = ProviderEntrance(parts, pages, entrance, config.login.oidc, provider)

@@ -129,6 +129,12 @@ class Limits:
     sessions: int = 256
     session_s: float = 12 * 3600.0
     idle_s: float = 3600.0
+    sessions_each: int = 8
+    """Sessions of one account of the cluster; the one that was idle for longest ends."""
+    account_clients: int = 32
+    """Open clients of sessions with accounts of the cluster."""
+    account_idle_s: float = 300.0
+    """So long after its last use such a client is closed."""
     links: int = 32
     """One-time tokens that nobody has used yet."""
     link_s: float = 900.0

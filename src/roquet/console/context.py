@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, TypeVar
 
 from roquet.base.errors import OutcomeUnknown, RoquetError, Unreachable
+from roquet.console.denied import Denied
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 
     from roquet.admin import Admin
     from roquet.admin.calls import Calls
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from roquet.client import MQ
     from roquet.console.alerts.watch import Watch
     from roquet.console.audit import AuditLog
+    from roquet.console.cluster_accounts.clients import AccountClients
     from roquet.console.config import ConsoleConfig, Limits
     from roquet.console.sampler import Sampler
     from roquet.console.sessions import Session, Sessions
@@ -40,6 +43,23 @@ class Parts:
     watch: Watch
     said: Callable[[str], None]
     """Prints a line where the console was started."""
+    clients: AccountClients | None = None
+    """Of sessions with accounts of this cluster; None: none of them is let in here."""
+
+    @contextlib.asynccontextmanager
+    async def client_of(self, session: Session) -> AsyncGenerator[MQ]:
+        """Have the client that asks for a session: its own account's, or the console's.
+
+        Raises Denied where a session's account is not one of this cluster.
+        """
+        if not session.is_account:
+            yield self.mq
+            return
+        if self.clients is None:
+            text = "the account that signed in is one of another cluster: it may see nothing here"
+            raise Denied(403, text)
+        async with self.clients.of(session) as mq:
+            yield mq
 
 
 class Bounded:
@@ -101,6 +121,8 @@ class Context:
 
     parts: Parts
     session: Session
+    mq: MQ
+    """What asks the cluster for this request."""
     admin: Admin
     address: str
     """Of who asks."""
@@ -117,15 +139,15 @@ class Context:
         return self.parts.clock.now_ms()
 
 
-def context_of(parts: Parts, session: Session, address: str) -> Context:
-    """Make the context of a request."""
+def context_of(parts: Parts, session: Session, address: str, mq: MQ) -> Context:
+    """Make the context of a request; `mq` is what `Parts.client_of` gave."""
     away: dict[str, str] = {}
 
     def around(calls: Calls) -> Calls:
         return Bounded(calls, parts.limits.questions, away)
 
-    admin = parts.mq.admin(around)
-    return Context(parts=parts, session=session, admin=admin, address=address, away=away)
+    admin = mq.admin(around)
+    return Context(parts=parts, session=session, mq=mq, admin=admin, address=address, away=away)
 
 
 async def each(work: Iterable[Awaitable[T]]) -> list[T | RoquetError]:

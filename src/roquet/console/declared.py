@@ -87,6 +87,8 @@ class View:
     show: Callable[[Context, Data], Awaitable[Data]]
     template: str
     fields: tuple[Field, ...] = ()
+    is_own: bool = False
+    """Whether it is of the console itself, or what it looks at by its own account."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +102,8 @@ class Action:
     fields: tuple[Field, ...] = ()
     is_change: bool = True
     """Whether a console that is read-only refuses it."""
+    is_own: bool = False
+    """Whether it is about the console itself."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +115,7 @@ class Download:
     role: Role
     make: Callable[[Context, Data], Awaitable[File]]
     fields: tuple[Field, ...] = ()
+    is_own: bool = False
 
 
 def of_form(fields: Sequence[Field], given: Mapping[str, Sequence[str]]) -> Data:

@@ -19,6 +19,7 @@ from roquet.protocol.hosts import read_ip
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from roquet.acl.credentials import Credentials
     from roquet.console.config import Limits
     from roquet.console.roles import Role
 
@@ -35,13 +36,20 @@ class Session:
     seen_s: float
     csrf: str
     via: str = ""
-    """What signed in: `oidc`, `header`; empty for a token or a password."""
+    """What signed in: `oidc`, `header`, `cluster`; empty for a token or a password."""
     said: str = ""
     """What the last action said, for the next page."""
     results: Sequence[Mapping[str, str]] = ()
     """What became of each thing that the last action was about."""
     streams: int = 0
     """Live tails that are open."""
+    account: Credentials | None = dataclasses.field(default=None, repr=False)
+    """The account of the cluster that signs what this session asks; gone when it ends."""
+
+    @property
+    def is_account(self) -> bool:
+        """Whether an account of the cluster signed in: the cluster says what it may, not a role."""
+        return self.via == "cluster"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -102,6 +110,20 @@ class Sessions:
         self._begin(_digest(key), name, role, now_s, via)
         return key
 
+    def begin_account(self, account: Credentials, role: Role, now_s: float) -> str:
+        """Return the key of a new session that asks with an account of the cluster.
+
+        Each account has few: whoever has one does not end the sessions of others.
+        """
+        name = f"cluster:{account.access_key}"
+        mine = [digest for digest, it in self._sessions.items() if it.name == name]
+        mine.sort(key=lambda it: self._sessions[it].seen_s)
+        for digest in mine[: len(mine) + 1 - self._limits.sessions_each]:
+            self._drop(digest)
+        key = secrets.token_urlsafe(32)
+        self._begin(_digest(key), name, role, now_s, "cluster").account = account
+        return key
+
     def asserted(self, name: str, role: Role, now_s: float) -> tuple[Session, bool]:
         """Return the session of whom a proxy names in each request, and whether it is a new one.
 
@@ -117,10 +139,10 @@ class Sessions:
     def _begin(self, digest: bytes, name: str, role: Role, now_s: float, via: str) -> Session:
         for known, session in tuple(self._sessions.items()):
             if self._is_over(session, now_s):
-                del self._sessions[known]
+                self._drop(known)
         while len(self._sessions) >= self._limits.sessions:
             oldest = min(self._sessions, key=lambda it: self._sessions[it].seen_s)
-            del self._sessions[oldest]
+            self._drop(oldest)
         csrf = secrets.token_urlsafe(24)
         made = Session(name=name, role=role, began_s=now_s, seen_s=now_s, csrf=csrf, via=via)
         self._sessions[digest] = made
@@ -133,7 +155,7 @@ class Sessions:
         if session is None:
             return None
         if self._is_over(session, now_s):
-            del self._sessions[digest]
+            self._drop(digest)
             return None
         if not is_asked_by_page:
             session.seen_s = now_s
@@ -143,14 +165,24 @@ class Sessions:
         """Sign out."""
         for digest, it in tuple(self._sessions.items()):
             if it is session:
-                del self._sessions[digest]
+                self._drop(digest)
 
     def end_all(self, name: str) -> int:
         """End all sessions of a name; return how many."""
         theirs = [digest for digest, it in self._sessions.items() if it.name == name]
         for digest in theirs:
-            del self._sessions[digest]
+            self._drop(digest)
         return len(theirs)
+
+    def _drop(self, digest: bytes) -> None:
+        """End a session; its secret is gone with it, whoever still holds the session."""
+        self._sessions.pop(digest).account = None
+
+    def drop_over(self, now_s: float) -> None:
+        """End sessions whose time is over, though nobody asks with them."""
+        for digest, session in tuple(self._sessions.items()):
+            if self._is_over(session, now_s):
+                self._drop(digest)
 
     def all(self, now_s: float) -> list[Session]:
         """Return who is signed in."""

@@ -200,6 +200,7 @@ VIEWS = (
     *timers.VIEWS,
     View(
         path="/alerts",
+        is_own=True,
         title="Alerts",
         role=_VIEWER,
         show=alerts.alerts,
@@ -215,6 +216,7 @@ VIEWS = (
     policies.VIEW,
     View(
         path="/people",
+        is_own=True,
         title="Who is signed in",
         role=_ADMINISTRATOR,
         show=access.people,
@@ -222,6 +224,7 @@ VIEWS = (
     ),
     View(
         path="/audit",
+        is_own=True,
         title="Audit log",
         role=_ADMINISTRATOR,
         show=overview.audit,
@@ -404,6 +407,7 @@ ACTIONS = (
     ),
     Action(
         path="/alerts/forget",
+        is_own=True,
         title="Miss a node no more",
         role=_OPERATOR,
         do=alerts.forget,
@@ -411,6 +415,7 @@ ACTIONS = (
     ),
     Action(
         path="/alerts/test",
+        is_own=True,
         title="Post a test to the webhook",
         role=_OPERATOR,
         do=alerts.test,
@@ -442,6 +447,7 @@ ACTIONS = (
     *users.ACTIONS,
     Action(
         path="/people/invite",
+        is_own=True,
         title="Make a one-time token",
         role=_ADMINISTRATOR,
         do=access.invite,
@@ -455,6 +461,7 @@ ACTIONS = (
     ),
     Action(
         path="/people/dismiss",
+        is_own=True,
         title="End somebody's sessions",
         role=_ADMINISTRATOR,
         do=access.dismiss,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from types import ModuleType
 
+    from roquet.acl.credentials import Credentials
     from roquet.client import MQ
 
 log = logging.getLogger(__name__)
@@ -77,8 +78,12 @@ def console(options: argparse.Namespace) -> int:
     rules = None if options.alerts is None else load(options.alerts)
     others = {name: cluster_client(contexts.chosen(None, name)) for name in options.cluster}
 
+    def of_account(account: Credentials) -> MQ:
+        return cluster_client(options.cluster_found, account=account)
+
     async def serve(stop: asyncio.Event) -> int:
-        built = app.build(config, mq, SystemClock(), say, role=role, rules=rules, others=others)
+        clusters = {"others": others, "of_account": of_account}
+        built = app.build(config, mq, SystemClock(), say, role=role, rules=rules, **clusters)
         async with built.app:
             way = "the address above signs in once" if config.login.tokens else "sign in there"
             say(f"Console of {options.namesrv}; {way}.")

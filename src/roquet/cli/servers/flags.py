@@ -211,7 +211,7 @@ def _console(commands: Any) -> None:
         "--login",
         type=Path,
         metavar="FILE",
-        help="sign in by OpenID Connect or by a reverse proxy's header (TOML)",
+        help="sign in by OpenID Connect, a proxy's header or accounts of the cluster (TOML)",
     )
     console.add_argument(
         "--role",

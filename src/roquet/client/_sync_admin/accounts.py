@@ -24,6 +24,13 @@ class Accounts:
         """Return the accounts that a broker has. Raises UsageError, Refused, Unreachable."""
         return self._loop.run(self._inner.list_of(broker))
 
+    def is_known(self, broker: str) -> bool:
+        """Tell whether a broker takes what this client signs: a heartbeat of nobody, which any may.
+
+        One that checks nobody takes it, too. Raises UsageError, Unreachable, OutcomeUnknown.
+        """
+        return self._loop.run(self._inner.is_known(broker))
+
     def put(self, ext: Mapping[str, str]) -> None:
         """Make or change an account; `ext` has the fields of `mqadmin updateAclConfig`.
 

@@ -9,6 +9,9 @@ url = "https://mq.example"
 
 [oidc.roles]
 administrator = ["mq-admins"]
+
+[cluster]
+role = "operator"
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ BACK = "/login/oidc/back"
 _SIZE_MAX = 64 * 1024
 _GROUPS_MAX = 1000
 _TEXT_MAX = 512
-_KEYS = {"tokens", "oidc", "header"}
+_KEYS = {"tokens", "oidc", "header", "cluster"}
 _OIDC = {
     "issuer",
     "client_id",
@@ -108,6 +111,14 @@ class HeaderConfig:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig:
+    """Accounts of the cluster sign in, and ask for themselves."""
+
+    role: Role = Role.ADMINISTRATOR
+    """The most that they may do here; the cluster says what each of them may."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
     """All ways in besides a file of accounts."""
 
@@ -115,6 +126,7 @@ class Login:
     """Whether one-time tokens sign in."""
     oidc: OidcConfig | None = None
     header: HeaderConfig | None = None
+    cluster: ClusterConfig | None = None
 
 
 def load(file: Path) -> Login:
@@ -129,9 +141,21 @@ def load(file: Path) -> Login:
     header = None
     if "header" in source:
         header = _header(f"{where}: header", _table(where, source, "header"))
-    if oidc is None and header is None:
-        raise UsageError(f"{where} has neither [oidc] nor [header]: nobody signs in by it")
-    return Login(tokens=tokens, oidc=oidc, header=header)
+    cluster = None
+    if "cluster" in source:
+        cluster = _cluster(f"{where}: cluster", _table(where, source, "cluster"))
+    if oidc is None and header is None and cluster is None:
+        raise UsageError(
+            f"{where} has neither [oidc] nor [header] nor [cluster]: nobody signs in by it"
+        )
+    return Login(tokens=tokens, oidc=oidc, header=header, cluster=cluster)
+
+
+def _cluster(where: str, source: Mapping[str, Any]) -> ClusterConfig:
+    _known(where, source, {"role"})
+    if "role" not in source:
+        return ClusterConfig()
+    return ClusterConfig(role=role_of(_text(where, source, "role")))
 
 
 def _oidc(where: str, source: Mapping[str, Any]) -> OidcConfig:

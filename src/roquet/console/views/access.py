@@ -106,4 +106,6 @@ async def dismiss(context: Context, given: Data) -> Done:
     count = context.parts.sessions.end_all(given["name"])
     if not count:
         raise NotFound(f"{given['name'][:80]} is not signed in")
+    if context.parts.clients is not None:
+        await context.parts.clients.tick()
     return Done(f"{count} sessions of {given['name']} ended", "/people")

@@ -46,7 +46,7 @@ async def _row(context: Context, group: str) -> dict[str, Any]:
     online = await context.admin.groups.connection(group)
     lag = sum(max(0, it.broker_offset - it.consumer_offset) for it in offsets.values())
     members = 0 if online is None else len(online.connections)
-    context.parts.sampler.see_group(group, lag, members)
+    _noted(context, group, lag, members)
     return {
         "name": group,
         "members": members,
@@ -56,6 +56,18 @@ async def _row(context: Context, group: str) -> dict[str, Any]:
         "lag": lag,
         "error": "",
     }
+
+
+def _noted(context: Context, group: str, lag: int, members: int) -> None:
+    # An account may see a part of a group alone, and alerts are for the whole of it.
+    if not context.session.is_account:
+        context.parts.sampler.see_group(group, lag, members)
+
+
+def _points(context: Context, group: str) -> list[tuple[int, int]]:
+    """Return times and lags that the console has seen by its own account: nothing for others."""
+    seen = context.parts.sampler.groups.get(group)
+    return [] if seen is None or context.session.is_account else list(seen.points)
 
 
 async def group(context: Context, given: Data) -> Data:
@@ -69,8 +81,8 @@ async def group(context: Context, given: Data) -> Data:
     offsets, tps = await context.admin.groups.progress(name)
     lag = sum(max(0, it.broker_offset - it.consumer_offset) for it in offsets.values())
     members = () if online is None else online.connections
-    context.parts.sampler.see_group(name, lag, len(members))
-    seen = context.parts.sampler.groups.get(name)
+    _noted(context, name, lag, len(members))
+    points = _points(context, name)
     subscriptions: Mapping[str, SubscriptionData] = {}
     if online is not None:
         subscriptions = online.subscriptions
@@ -122,15 +134,15 @@ async def group(context: Context, given: Data) -> Data:
             for it, at in list(offsets.items())[: context.limits.rows]
         ],
         "queues_count": len(offsets),
-        "history": [] if seen is None else [list(it) for it in seen.points],
+        "history": [list(it) for it in points],
+        "is_sampled": not context.session.is_account,
     }
 
 
 async def lag(context: Context, given: Data) -> Data:
     """Return a group's lag over the last minutes, as it was sampled."""
     context.parts.sampler.watched()
-    seen = context.parts.sampler.groups.get(given["name"])
-    points = [] if seen is None else list(seen.points)
+    points = _points(context, given["name"])
     return {"time_ms": [it[0] for it in points], "lag": [it[1] for it in points]}
 
 

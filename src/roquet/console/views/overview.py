@@ -28,35 +28,64 @@ async def overview(context: Context, _: Data) -> Data:
     sampler.watched()
     found = await troubles(context.admin)
     problems = [row for row in found if row[0] != "fine"]
+    behind = await _behind(context)
     problems += [
-        (
-            "warning",
-            row["group"],
-            f"behind by {row['lag']} messages with no member online",
-        )
-        for row in sampler.most_behind(_BEHIND)
+        ("warning", row["group"], f"behind by {row['lag']} messages with no member online")
+        for row in behind
         if not row["members"]
     ]
-    problems += [
-        ("warning", it.subject, it.text)
-        for it in list(context.parts.watch.alerts.open.values())[:_BEHIND]
-        if it.kind == "lag"
-    ]
+    if not context.session.is_account:
+        problems += [
+            ("warning", it.subject, it.text)
+            for it in list(context.parts.watch.alerts.open.values())[:_BEHIND]
+            if it.kind == "lag"
+        ]
     problems.sort(key=lambda row: row[0] != "problem")
     return {
         "problems": [{"level": it[0], "place": it[1], "text": it[2]} for it in problems],
         "brokers": await broker_rows(context),
-        "behind": sampler.most_behind(_BEHIND),
-        "groups_seen": len(sampler.groups),
-        "groups_known": sampler.known_groups,
+        "behind": behind,
+        "groups_seen": 0 if context.session.is_account else len(sampler.groups),
+        "groups_known": 0 if context.session.is_account else sampler.known_groups,
+        "is_sampled": not context.session.is_account,
         "now_ms": context.now_ms(),
     }
 
 
+async def _behind(context: Context) -> list[dict[str, Any]]:
+    """Return the groups that are behind most.
+
+    Which they are the console has seen by its own account. An account of the cluster gets those of
+    them that it may read, with the figures that it is given itself.
+    """
+    rows = context.parts.sampler.most_behind(_BEHIND)
+    if not context.session.is_account:
+        return rows
+    groups = context.admin.groups
+    lags = await each(groups.lag(row["group"]) for row in rows)
+    online = await each(groups.connection(row["group"]) for row in rows)
+    found: list[dict[str, Any]] = []
+    for row, lag, members in zip(rows, lags, online, strict=True):
+        if isinstance(lag, RoquetError) or isinstance(members, RoquetError) or not lag:
+            continue
+        count = 0 if members is None else len(members.connections)
+        found.append({**row, "lag": lag, "members": count, "seen_ms": context.now_ms()})
+    return found
+
+
 async def rates(context: Context, _: Data) -> Data:
-    """Return messages a second of the last minutes, in and out, of all masters together."""
+    """Return messages a second of the last minutes, in and out, of all masters together.
+
+    An account of the cluster gets them where it may read the figures of every master.
+    """
     context.parts.sampler.watched()
     points = list(context.parts.sampler.points)
+    if context.session.is_account:
+        brokers = context.admin.brokers
+        masters = (await brokers.masters()).values()
+        read = await each(brokers.runtime(it) for it in masters)
+        if any(isinstance(it, RoquetError) for it in read):
+            points = []
     return {
         "time_ms": [it[0] for it in points],
         "in": [it[1] for it in points],

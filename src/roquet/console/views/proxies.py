@@ -103,6 +103,7 @@ def _get(address: str, path: str, size_max: int) -> tuple[int, str]:
 
 VIEW = View(
     path="/proxies",
+    is_own=True,
     title="Proxies",
     role=Role.VIEWER,
     show=proxies,

@@ -187,7 +187,7 @@ async def publish(context: Context, given: Data) -> Done:
         )
     # Producers make topics that are not there: a slip of the pen is to make none.
     await context.admin.topics.route(given["topic"])
-    async with context.parts.mq.producer(_PRODUCER) as producer:
+    async with context.mq.producer(_PRODUCER) as producer:
         receipt = await producer.send(
             given["topic"],
             body,

@@ -14,6 +14,7 @@ from roquet.base.errors import (
     Unreachable,
     UsageError,
 )
+from roquet.console.denied import Denied
 from roquet.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -26,14 +27,6 @@ _NOT_THERE = (
     ResponseCode.QUERY_NOT_FOUND,
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
 )
-
-
-class Denied(RoquetError):  # noqa: N818  (it is an answer, not an accident)
-    """The console itself says no. `status` is that of HTTP."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
 
 
 def status_of(error: RoquetError) -> int:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from roquet.base.errors import RoquetError, UsageError
-from roquet.console.web.answers import Denied, status_of
+from roquet.console.denied import Denied
+from roquet.console.web.answers import status_of
 from roquet.console.web.front import COOKIE, address_of, answer, failure, form_of, object_of
 from roquet.console.web.peer import IDENTITY, Asserted
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from roquet.console.accounts import Accounts
+    from roquet.console.cluster_accounts.sign_in import ClusterAccounts
     from roquet.console.context import Parts
     from roquet.console.login.provider import Provider
     from roquet.console.roles import Role
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
     from roquet.console.web.render import Pages
 
 _TEXT_MAX = 300
+_NOT_KNOWN = (
+    "the access key or its secret is wrong, or the cluster does not check them; administrators"
+    " find the reason in the audit log"
+)
 OWNER = "terminal"
 """Who signs in by the token that was printed at start."""
 
@@ -39,7 +45,9 @@ class Entrance:
         front: Front,
         pages: Pages,
         accounts: Accounts,
+        *,
         provider: Provider | None,
+        cluster: ClusterAccounts | None = None,
     ) -> None:
         """Let these accounts in, and whoever has a one-time token."""
         self._parts = parts
@@ -47,6 +55,7 @@ class Entrance:
         self._pages = pages
         self._accounts = accounts
         self._provider = provider
+        self._cluster = cluster
         self._login = parts.config.login
 
     def announce(self, address: str, role: Role) -> None:
@@ -97,11 +106,11 @@ class Entrance:
         )
 
     async def api_enter(self, request: Request) -> Response:
-        """Sign in by a JSON object: a token, or a name and a password."""
+        """Sign in by a JSON object: a token, a name and a password, or a key and its secret."""
         try:
             given = await object_of(request)
             if not all(isinstance(it, str) for it in given.values()):
-                raise UsageError("token, name and password are texts")
+                raise UsageError("token, name, password, access_key and secret are texts")
             key, name, role = await self._entered(request, given)
         except RoquetError as error:
             return failure(error)
@@ -118,6 +127,8 @@ class Entrance:
             return self.ask(str(error), status_of(error))
         if session is not None:
             self._parts.sessions.end(session)
+            if self._parts.clients is not None:
+                await self._parts.clients.tick()
             self.note("sign out", "done", session.name, session.role.word, request)
         leave = "" if session is None else self._leave(session)
         gone = self.ask("", 200, leave) if leave else self._to("/login")
@@ -136,6 +147,8 @@ class Entrance:
             raise Denied(429, "too many sign-ins failed: try again in a minute")
         if token and not self._login.tokens:
             text = "one-time tokens are off at this console (--login)"
+        elif not token and given.get("access_key"):
+            return await self._entered_by_account(request, given, now_s)
         elif token:
             found = sessions.use_link(token.strip(), now_s)
             if found is not None:
@@ -154,6 +167,34 @@ class Entrance:
             text = "the name or the password is wrong"
         self.note("sign in", f"refused: {text}", name or "?", "-", request)
         raise Denied(401, text)
+
+    async def _entered_by_account(
+        self, request: Request, given: Mapping[str, str], now_s: float
+    ) -> tuple[str, str, Role]:
+        """Return key, name and role of whom the cluster knows. Raises Denied.
+
+        The answer does not tell an unknown account from a wrong secret; the audit log does.
+        """
+        access_key = given["access_key"]
+        name = f"cluster:{access_key}"
+        cluster = self._login.cluster
+        if self._cluster is None or cluster is None:
+            text = "accounts of the cluster do not sign in at this console (--login)"
+            self.note("sign in", f"refused: {text}", name, "-", request)
+            raise Denied(401, text)
+        try:
+            account, why = await self._cluster.check(access_key, given.get("secret", ""))
+        except Denied as error:
+            self.note("sign in", f"failed: {error}", name, "-", request)
+            raise
+        if account is None:
+            self.note("sign in", f"refused: {why}", name, "-", request)
+            raise Denied(401, _NOT_KNOWN)
+        sessions = self._parts.sessions
+        sessions.succeeded(address_of(request), has_password=True)
+        role = cluster.role
+        self.note("sign in", "done: by an account of the cluster", name, role.word, request)
+        return sessions.begin_account(account, role, now_s), name, role
 
     def _leave(self, session: Session) -> str:
         """Return where whoever let somebody in signs them out."""
@@ -174,6 +215,7 @@ class Entrance:
             "wrong": wrong,
             "has_accounts": len(self._accounts) > 0,
             "has_tokens": self._login.tokens,
+            "has_cluster": self._cluster is not None,
             "has_header": self._login.header is not None,
             "provider": "" if oidc is None else oidc.label,
             "leave": leave,

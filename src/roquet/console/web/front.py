@@ -12,8 +12,9 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from roquet.base.errors import RoquetError, UsageError
 from roquet.console import declared
 from roquet.console.context import context_of
+from roquet.console.denied import Denied
 from roquet.console.login.flow import is_same
-from roquet.console.web.answers import Denied, status_of
+from roquet.console.web.answers import status_of
 from roquet.console.web.peer import IDENTITY, Asserted
 
 if TYPE_CHECKING:
@@ -217,8 +218,8 @@ class Front:
     async def _shown(self, view: View, session: Session, request: Request) -> dict[str, Any]:
         self._demand_role(view, session)
         given = declared.of_form(view.fields, self.query(request))
-        context = context_of(self._parts, session, address_of(request))
-        async with self._works.place():
+        async with self._works.place(), self._parts.client_of(session) as mq:
+            context = context_of(self._parts, session, address_of(request), mq)
             data = await view.show(context, given)
         return {**data, "given": given, "left_out": dict(context.away)}
 
@@ -237,9 +238,8 @@ class Front:
             self._demand_role(row, session)
             given = declared.of_form(row.fields, texts)
             target = self._target(declared.shown(row.fields, given))
-            context = context_of(self._parts, session, address)
-            async with self._works.place():
-                made = await row.make(context, given)
+            async with self._works.place(), self._parts.client_of(session) as mq:
+                made = await row.make(context_of(self._parts, session, address, mq), given)
             outcome = f"done: {made.rows} rows, {len(made.data)} bytes"
         except RoquetError as error:
             kind = "refused" if isinstance(error, (Denied, UsageError)) else "failed"
@@ -263,9 +263,8 @@ class Front:
             self._demand_may(action, session)
             given = read()
             target = self._target(declared.shown(action.fields, given))
-            context = context_of(self._parts, session, address)
-            async with self._works.place():
-                done = await action.do(context, given)
+            async with self._works.place(), self._parts.client_of(session) as mq:
+                done = await action.do(context_of(self._parts, session, address, mq), given)
             outcome = f"done: {done.text}"
         except RoquetError as error:
             kind = "refused" if isinstance(error, (Denied, UsageError)) else "failed"
@@ -292,6 +291,8 @@ class Front:
     def _demand_role(row: View | Action | Download, session: Session) -> None:
         if session.role < row.role:
             raise Denied(403, f"{row.title}: only for the role {row.role.word}")
+        if row.is_own and session.is_account:
+            raise Denied(403, f"{row.title}: the console's own, not for accounts of the cluster")
 
     def _demand_may(self, action: Action, session: Session) -> None:
         self._demand_role(action, session)

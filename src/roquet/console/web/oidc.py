@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from roquet.base.errors import RoquetError
+from roquet.console.denied import Denied
 from roquet.console.login.flow import FLOW_S, Flows
 from roquet.console.login.settings import BACK
-from roquet.console.web.answers import Denied, status_of
+from roquet.console.web.answers import status_of
 from roquet.console.web.front import address_of
 
 if TYPE_CHECKING:

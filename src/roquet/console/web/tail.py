@@ -11,7 +11,7 @@ from roquet.base.errors import RoquetError
 from roquet.console import declared
 from roquet.console.context import context_of
 from roquet.console.declared import Field
-from roquet.console.web.answers import Denied
+from roquet.console.denied import Denied
 from roquet.console.web.front import address_of, failure
 
 if TYPE_CHECKING:
@@ -55,13 +55,27 @@ class Tails:
             given = declared.of_form(_FIELDS, self._front.query(request))
             if self._is_full(session):
                 raise Denied(503, _FULL)
-            context = context_of(self._parts, session, address_of(request))
-            at = await _ends(context, given["topic"])
+            address, topic = address_of(request), given["topic"]
+            async with self._parts.client_of(session) as mq:
+                at = await _ends(context_of(self._parts, session, address, mq), topic)
         except RoquetError as error:
             return failure(error)
-        lines = self._follow(context, session, given["topic"], at)
+        lines = self._followed(session, address, topic, at)
         headers = {"x-accel-buffering": "no"}
         return StreamingResponse(lines, media_type="text/event-stream", headers=headers)
+
+    async def _followed(
+        self, session: Session, address: str, topic: str, at: dict[MessageQueue, int]
+    ) -> AsyncGenerator[str]:
+        """Follow with the client of the session, which stays open as long."""
+        try:
+            async with self._parts.client_of(session) as mq:
+                context = context_of(self._parts, session, address, mq)
+                async for line in self._follow(context, session, topic, at):
+                    yield line
+        except Denied as error:
+            yield _event("trouble", {"error": str(error)})
+            yield _event("end", {})
 
     async def _follow(
         self, context: Context, session: Session, topic: str, at: dict[MessageQueue, int]

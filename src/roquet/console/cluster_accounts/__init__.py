@@ -1,0 +1,1 @@
+"""Accounts of the cluster as accounts of the console."""

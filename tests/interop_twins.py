@@ -28,7 +28,7 @@ ONLINE = "online_group"
 MAKERS = "makers"
 """Producer group with one member that stays."""
 
-_MASKS = (
+MASKS = (
     (re.compile(r"\b127\.0\.0\.1@\d+(#\d+)?|\b[\w.-]+@\d+#\d+"), "CLIENT"),
     (re.compile(r"\b127\.0\.0\.1:\d+"), "ADDRESS"),
     (re.compile(r"\b[0-9A-F]{32,56}\b"), "ID"),
@@ -37,7 +37,7 @@ _MASKS = (
     (re.compile(r"[\w.]+@driver-\d+"), "CLIENT"),
     (re.compile(r"@[0-9a-f]{5,8}$", re.MULTILINE), "@HASH"),
 )
-_NUMBER = re.compile(r"-?\d+(\.\d+)?(E-?\d+)?")
+NUMBER = re.compile(r"-?\d+(\.\d+)?(E-?\d+)?")
 
 
 @dataclasses.dataclass
@@ -64,12 +64,12 @@ class Twin:
         """Return the lines of an output, sorted, without what no two clusters have alike."""
         for folder in (str(self.folder), str(self.plan.store)):
             text = text.replace(folder, "FOLDER")
-        for mask, word in _MASKS:
+        for mask, word in MASKS:
             text = mask.sub(word, text)
         lines = [" ".join(line.split()) for line in text.splitlines()]
         if not numbers:
             # A client learns of its retry topic with its next look at the routes, some time.
-            lines = [_NUMBER.sub("N", line) for line in lines if "%RETRY%" not in line]
+            lines = [NUMBER.sub("N", line) for line in lines if "%RETRY%" not in line]
         return sorted(line for line in lines if line and not line.startswith("at "))
 
 

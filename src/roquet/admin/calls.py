@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 NO_MASTER = "has no master now"
 _SEVERAL = 2
+PATIENCE_S: dict[int, float] = {
+    RequestCode.ADD_BROKER: 20.0,
+    RequestCode.REMOVE_BROKER: 20.0,
+    RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: 30.0,
+}
+"""How long an answer is waited for that takes a server longer than others; as RocketMQ's tool."""
 
 T = TypeVar("T")
 H = TypeVar("H", bound=Header)
@@ -218,13 +224,20 @@ class Brokers:
 
 
 async def tell_name_servers(calls: Calls, request: Command) -> list[Command]:
-    """Tell every name server, also behind one that is away; return the answers.
+    """Tell every name server; return the answers. Raises as `tell_each` does."""
+    return await tell_each(calls, calls.name_servers, request, "name servers")
+
+
+async def tell_each(
+    calls: Calls, addresses: Iterable[str], request: Command, whom: str
+) -> list[Command]:
+    """Tell every one of several servers, also behind one that is away; return the answers.
 
     Raises the first error when all have been told, naming those that have not heard of it.
     """
     answers: list[Command] = []
     failed: dict[str, Refused | Unreachable | OutcomeUnknown] = {}
-    for address in calls.name_servers:
+    for address in addresses:
         try:
             answers.append(await calls.ask(address, request))
         except (Refused, Unreachable, OutcomeUnknown) as error:
@@ -235,4 +248,4 @@ async def tell_name_servers(calls: Calls, request: Command) -> list[Command]:
     if not answers:
         raise first
     away = ", ".join(failed)
-    raise Unreachable(f"done at {len(answers)} name servers, but not at {away}: {first}") from first
+    raise Unreachable(f"done at {len(answers)} {whom}, but not at {away}: {first}") from first

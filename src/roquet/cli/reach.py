@@ -31,6 +31,19 @@ if TYPE_CHECKING:
     from roquet.client import MQ
     from roquet.model.route import TopicRoute
 
+
+class NameServerInstead(UsageError):  # noqa: N818
+    """The address is a name server's, which does not know the request."""
+
+    def __init__(self, address: str, refusal: Refused) -> None:
+        """Say what the name server answered."""
+        super().__init__(
+            f"{address} is a name server, which does not answer this ({refusal.remark});"
+            " is the address of a broker meant? try: roquet broker ls"
+        )
+        self.refusal = refusal
+
+
 NOTICE_S = 2.0
 """Without an answer for so long, a line says whose."""
 
@@ -132,10 +145,7 @@ class Watched:
             return
         except (Unreachable, OutcomeUnknown):
             return
-        raise UsageError(
-            f"{address} is a name server, which does not answer this ({refusal.remark});"
-            " is the address of a broker meant? try: roquet broker ls"
-        ) from refusal
+        raise NameServerInstead(address, refusal) from refusal
 
     async def ask_name_server(self, command: Command) -> Command:
         """Ask until one answers. Raises Refused, Unreachable."""

@@ -67,7 +67,8 @@ def fetch_jars(version: str = VERSION) -> Path:
     100 MB for 5.5.0, 40 MB for 4.9.7.
     """
     folder = cache_folder() / ("lib" if version == VERSION else f"lib-{version}")
-    needed = [f"rocketmq-{part}-{version}.jar" for part in ("broker", "namesrv", "tools")]
+    parts = ["broker", "namesrv", "tools", *(["container"] if version == VERSION else [])]
+    needed = [f"rocketmq-{part}-{version}.jar" for part in parts]
     if all((folder / name).exists() for name in needed):
         return folder
     maven = shutil.which("mvn")
@@ -231,11 +232,14 @@ def java_command(
     return ["java", *JVM_FLAGS, *archive_flags(jars), *memory, *where, main, *arguments]
 
 
-def java_name_server(jars: Path, folder: Path, port: int) -> Process:
+def java_name_server(
+    jars: Path, folder: Path, port: int, more: Mapping[str, str] | None = None
+) -> Process:
     """Return the Java name server, not yet started."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "namesrv.conf"
-    config.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\n")
+    properties = {"listenPort": str(port), "bindAddress": "127.0.0.1", **(more or {})}
+    config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     main = "org.apache.rocketmq.namesrv.NamesrvStartup"
     command = java_command(jars, folder, main, "-c", str(config), heap="128m")
     return Process("java-namesrv", command, folder)
@@ -271,6 +275,16 @@ def make_archive(jars: Path) -> Path:
     for old in path.parent.glob(f"{jars.name}-????????????.jsa"):
         old.unlink()
     return draft.rename(path)
+
+
+def java_container(jars: Path, folder: Path, port: int, namesrv: str) -> Process:
+    """Return the Java container of brokers, with none in it and not yet started."""
+    folder.mkdir(parents=True, exist_ok=True)
+    main = "org.apache.rocketmq.container.BrokerContainerStartup"
+    config = folder / "container.conf"
+    config.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\nnamesrvAddr={namesrv}\n")
+    command = java_command(jars, folder, main, "-c", str(config), heap="512m")
+    return Process("java-container", command, folder)
 
 
 def roquet_process(name: str, folder: Path, *arguments: str) -> Process:

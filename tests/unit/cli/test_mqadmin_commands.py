@@ -22,6 +22,7 @@ from roquet.cli.mqadmin.shared import java_map, java_order, pretty
 from roquet.cli.mqadmin.table.absent import ABSENT
 from roquet.cli.mqadmin.table.built import BUILT
 from roquet.cli.mqadmin.table.declared import INSTEAD, MARKS, UNKNOWN, Java, parser_of
+from roquet.cli.mqadmin.table.for_rocketmq import FOR_ROCKETMQ
 from roquet.model.topic import TopicConfig
 from roquet.protocol import properties as props
 from roquet.testing.cluster import cluster
@@ -44,6 +45,28 @@ FITTING = {
     "updateOrderConf": ["-t", "T", "-m", "get"],
 }
 """Arguments of commands that do not take a 0 everywhere."""
+AT_OURS = {
+    "addBroker": "-c {address} -b /nowhere",
+    "removeBroker": "-c {address} -b {cluster}:{broker}:0",
+    "getSyncStateSet": "-a {address} -b {broker}",
+    "getBrokerEpoch": "-b {broker}",
+    "getControllerMetaData": "-a {address}",
+    "getControllerConfig": "-a {address}",
+    "updateControllerConfig": "-a {address} -k a -v b",
+    "electMaster": "-a {address} -b 1 -bn {broker} -c {cluster}",
+    "cleanBrokerMetadata": "-a {address} -bn {broker} -c {cluster}",
+    "getColdDataFlowCtrInfo": "-b {address}",
+    "updateColdDataFlowCtrGroupConfig": "-c {cluster} -g g -v 1",
+    "removeColdDataFlowCtrGroupConfig": "-c {cluster} -g g",
+    "setCommitLogReadAheadMode": "-b {address} -m 0",
+    "rocksDBConfigToJson": "-c {cluster}",
+    "checkRocksdbCqWriteProgress": "-c {cluster}",
+    "switchTimerEngine": "-c {cluster} -e R",
+}
+"""Arguments that lead to a server of ours, which has no such thing."""
+WORKING = (*BUILT, *FOR_ROCKETMQ)
+ASKING = tuple(it for it in WORKING if not it.local)
+ONLY_THEIRS = tuple(it for it in FOR_ROCKETMQ if not it.local)
 BAD_TEXTS = ["", "a b", "../..", "é\udcff", "-1", "9" * 400, "%s{}\n"]
 
 
@@ -75,9 +98,10 @@ def required(command: Java, text: str) -> list[str]:
 def test_table_has_the_96_commands_of_5_5_0() -> None:
     there = {it.name for it in interop_commands.COMMANDS}
     assert set(COMMANDS) == there
-    assert len(COMMANDS) == len(BUILT) + len(ABSENT) == 96
+    assert len(COMMANDS) == sum(map(len, (BUILT, FOR_ROCKETMQ, ABSENT))) == 96
     for command in COMMANDS.values():
-        assert sum(map(bool, (command.work, command.lacks))) == 1, command
+        assert bool(command.work) == (command not in ABSENT), command
+        assert bool(command.lacks) == (command not in BUILT), command
         assert "-n" in parser_of(command).format_help()
 
 
@@ -101,7 +125,7 @@ def read_by(function: Callable[..., Any], seen: set[str]) -> set[str]:
     return read
 
 
-@pytest.mark.parametrize("command", BUILT, ids=lambda it: it.name)
+@pytest.mark.parametrize("command", WORKING, ids=lambda it: it.name)
 def test_every_flag_has_an_effect_or_is_refused(
     command: Java, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -118,12 +142,14 @@ def test_every_flag_has_an_effect_or_is_refused(
         assert f"--{name} is not here; {UNKNOWN[name]}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", BUILT, ids=lambda it: it.name)
+@pytest.mark.parametrize("command", ASKING, ids=lambda it: it.name)
 def test_command_without_server_ends_with_one_line(
     command: Java, away: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert callable(command.function())
-    given = FITTING.get(command.name) or required(command, "0")
+    places = {"address": away, "cluster": "C", "broker": "B"}
+    given = FITTING.get(command.name) or AT_OURS.get(command.name, "").format(**places).split()
+    given = given or required(command, "0")
     file = tmp_path / "list.json"
     file.write_text('[{"topicName": "T", "groupName": "G"}]')
     words = [word.replace("FILE", str(file)) for word in given]
@@ -143,11 +169,46 @@ def test_command_without_work_says_why_in_one_line(
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", ONLY_THEIRS, ids=lambda it: it.name)
+def test_command_for_rocketmqs_servers_says_at_ours_what_to_type(
+    shell: Shell, command: Java
+) -> None:
+    (row,) = shell.rows("broker", "ls")
+    for address in (row["address"], shell.address):
+        words = AT_OURS[command.name].format(**row | {"address": address}).split()
+        if words[0] == "-b" and address in words and address != row["address"]:
+            continue  # the address of a broker is looked up first
+        mqadmin(shell, command.name, *words)
+        assert (shell.code, shell.err.count("\n")) == (1, 1), shell.err
+        assert f"roquet: mqadmin {command.name}: code 3: request type " in shell.err
+        assert f": roquet has no {command.lacks.removeprefix('the ')}; " in shell.err
+        assert INSTEAD[command.lacks] in shell.err
+
+
+def test_file_that_is_no_compaction_log_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def dumped(data: bytes) -> tuple[int, str]:
+        file = tmp_path / "0"
+        file.write_bytes(data)
+        code = run(["mqadmin", "dumpCompactionLog", "-f", str(file)])
+        return code, capsys.readouterr().err
+
+    assert dumped(b"") == dumped(bytes(4096)) == (0, "")
+    for wrong in (b"\0\1", b"\0\0\0\x10" + bytes(12), b"\xff" * 64, b"\0\0\x10\0" + bytes(60)):
+        code, err = dumped(wrong)
+        assert (code, err.count("\n")) == (4, 1), err
+        assert "no message begins at 0: " in err
+    assert run(["mqadmin", "dumpCompactionLog"]) == 2
+    assert run(["mqadmin", "dumpCompactionLog", "-f", str(tmp_path)]) == 2
+    assert run(["mqadmin", "dumpCompactionLog", "-f", str(tmp_path / "gone")]) == 5
+
+
 @pytest.mark.parametrize("text", BAD_TEXTS, ids=lambda it: repr(it[:8]))
 def test_bad_values_end_with_one_line(
     shell: Shell, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for command in BUILT:
+    for command in WORKING:
         if command.name in ("updateKvConfig", "deleteKvConfig", "clusterRT"):
             continue  # any text is a key there; the last one needs none, and goes on
         code = run(["mqadmin", command.name, "-n", shell.address, *required(command, text)])

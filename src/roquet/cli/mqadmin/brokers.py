@@ -9,7 +9,7 @@ from roquet.base.clock import SystemClock
 from roquet.base.errors import NotFound, RoquetError, Unreachable, UsageError
 from roquet.cli import output
 from roquet.cli.exits import EXIT_LEFT_OUT
-from roquet.cli.mqadmin.shared import addresses_in, java_time, number, targets, truth
+from roquet.cli.mqadmin.shared import addresses_in, java_time, number, repeated, targets, truth
 
 if TYPE_CHECKING:
     import argparse
@@ -23,13 +23,7 @@ _HOUR_MS = 3_600_000
 
 async def cluster_list(admin: Admin, options: argparse.Namespace) -> int:
     """List clusters and brokers, with -m their totals; with -i again and again."""
-    every_s = None if options.interval is None else number(options.interval, "-i", 1)
-    while True:
-        code = await _clusters(admin, options)
-        if every_s is None:
-            return code
-        output.flush()
-        await SystemClock().sleep(max(1, every_s))
+    return await repeated(options.interval, 1, lambda: _clusters(admin, options))
 
 
 async def _clusters(admin: Admin, options: argparse.Namespace) -> int:
@@ -302,14 +296,13 @@ async def broker_consume_stats(admin: Admin, options: argparse.Namespace) -> int
 
 async def ha_status(admin: Admin, options: argparse.Namespace) -> int:
     """Print how far slaves have copied, or a slave its master; with -i again and again."""
-    every_s = None if options.interval is None else number(options.interval, "-i", 3)
-    while True:
-        for address in (await targets(admin, options)).values():
-            _ha(address, await admin.brokers.ha_status(address))
-        if every_s is None:
-            return 0
-        output.flush()
-        await SystemClock().sleep(max(1, every_s))
+    return await repeated(options.interval, 3, lambda: _replication(admin, options))
+
+
+async def _replication(admin: Admin, options: argparse.Namespace) -> int:
+    for address in (await targets(admin, options)).values():
+        _ha(address, await admin.brokers.ha_status(address))
+    return 0
 
 
 def _ha(address: str, found: HaStatusBody) -> None:

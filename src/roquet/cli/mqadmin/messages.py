@@ -189,12 +189,17 @@ def message_line(message: StoredMessage, bounds: Mapping[str, str], *, bodies: s
     """
     name = message.unique_key or message.msg_id
     octets = ", ".join(str(it - 256 if it > 127 else it) for it in message.body)
-    transaction = message.properties.get("__transactionId__", "null")
-    carried = {**message.properties, **bounds}
-    properties = output.plain(java_map(carried, _PROPERTIES_CAPACITY))
     shown = "NOT PRINT BODY" if bodies is None else text_of(message.body, bodies)
+    whole = message_ext(message, {**message.properties, **bounds}, f"[{octets}]")
+    return f"MSGID: {name} {whole} BODY: {shown}"
+
+
+def message_ext(message: StoredMessage, carried: Mapping[str, str], body: str) -> str:
+    """Return a message with these properties as a MessageExt's toString does."""
+    transaction = message.properties.get("__transactionId__", "null")
+    properties = output.plain(java_map(carried, _PROPERTIES_CAPACITY))
     return (
-        f"MSGID: {name} MessageExt [brokerName={message.broker_name},"
+        f"MessageExt [brokerName={message.broker_name or 'null'},"
         f" queueId={message.queue_id}, storeSize={message.store_size},"
         f" queueOffset={message.queue_offset}, sysFlag={message.sys_flag},"
         f" bornTimestamp={message.born_timestamp}, bornHost=/{message.born_host},"
@@ -204,7 +209,7 @@ def message_line(message: StoredMessage, bounds: Mapping[str, str], *, bodies: s
         f" preparedTransactionOffset={message.prepared_transaction_offset},"
         f" toString()=Message{{topic='{message.topic}', flag={message.flag},"
         f" properties={properties},"
-        f" body=[{octets}], transactionId='{output.plain(transaction)}'}}] BODY: {shown}"
+        f" body={body}, transactionId='{output.plain(transaction)}'}}]"
     )
 
 

@@ -8,20 +8,24 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roquet.base.errors import NotFound
+from roquet.base.errors import NotFound, Refused, RoquetError
 from roquet.cli import contexts, output
 from roquet.cli.exits import EXIT_REFUSED, EXIT_USAGE
 from roquet.cli.mqadmin.table.absent import ABSENT
 from roquet.cli.mqadmin.table.built import BUILT
 from roquet.cli.mqadmin.table.declared import parser_of, with_changes
+from roquet.cli.mqadmin.table.for_rocketmq import FOR_ROCKETMQ
+from roquet.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
     from roquet.admin.calls import Calls
     from roquet.cli.contexts import Context
+    from roquet.cli.mqadmin.table.declared import Java
 
-COMMANDS = {it.name: it for it in (*BUILT, *ABSENT)}
+COMMANDS = {it.name: it for it in (*BUILT, *FOR_ROCKETMQ, *ABSENT)}
 
 
 def mqadmin(words: Sequence[str]) -> int:
@@ -41,6 +45,19 @@ def mqadmin(words: Sequence[str]) -> int:
         output.error(command.refusal())
         return EXIT_REFUSED
     command.demand_known(options)
+    if command.local:
+        return int(command.function()(options))
+    try:
+        return _asked(command, options)
+    except RoquetError as error:
+        said = _unknown_request(error) if command.lacks else None
+        if said is None:
+            raise
+        output.error(command.refusal(said))
+        return EXIT_REFUSED
+
+
+def _asked(command: Java, options: argparse.Namespace) -> int:
     function = command.function()
     from roquet.cli.mqadmin.routed import Routed  # noqa: PLC0415
     from roquet.cli.reach import administered  # noqa: PLC0415
@@ -52,6 +69,15 @@ def mqadmin(words: Sequence[str]) -> int:
         return calls if topic is None else Routed(calls, topic)
 
     return administered(options, lambda admin: function(admin, options), around)
+
+
+def _unknown_request(error: RoquetError) -> str | None:
+    """Return the words of a server that does not know the request, None for another error."""
+    from roquet.cli.reach import NameServerInstead  # noqa: PLC0415
+
+    refused = error.refusal if isinstance(error, NameServerInstead) else error
+    unknown = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    return str(refused) if isinstance(refused, Refused) and refused.code == unknown else None
 
 
 def _with_tools_keys(cluster: Context) -> Context:
@@ -75,6 +101,9 @@ def _with_tools_keys(cluster: Context) -> Context:
 def _list() -> None:
     output.line("Commands, with the flags and columns of mqadmin 5.5.0:")
     for it in BUILT:
+        output.line(f"   {it.name:<35}  {it.about}.")
+    output.line("\nFor what RocketMQ's servers have and ours have not:")
+    for it in FOR_ROCKETMQ:
         output.line(f"   {it.name:<35}  {it.about}.")
     output.line("\nWithout the feature that they are for:")
     output.line("   " + ", ".join(it.name for it in ABSENT))

@@ -9,13 +9,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from roquet.base.clock import SystemClock
 from roquet.base.errors import NotFound, UsageError
 from roquet.cli import output
 from roquet.protocol.java_hash import java_hash
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from roquet.admin import Admin
     from roquet.model.queue import MessageQueue
@@ -59,6 +60,20 @@ async def addresses_in(admin: Admin, cluster: str) -> list[str]:
     if not found:
         raise NotFound(f"there is no broker in the cluster {cluster[:80]!r}")
     return found
+
+
+async def repeated(interval: str | None, default: int, once: Callable[[], Awaitable[int]]) -> int:
+    """Do something once and return its exit code; with an `-i` every so many seconds for ever.
+
+    A given interval of nothing is `default`. Raises UsageError.
+    """
+    every_s = None if interval is None else number(interval.strip() or None, "-i", default)
+    while True:
+        code = await once()
+        if every_s is None:
+            return code
+        output.flush()
+        await SystemClock().sleep(max(1, every_s))
 
 
 def charset(text: str | None, flag: str) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from roquet.admin.calls import PATIENCE_S
+from roquet.client._cluster.requests import DEFAULT_TIMEOUT_S
+
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.client._cluster.session import Session
@@ -33,7 +36,8 @@ class SessionCalls:
 
     async def ask(self, address: str, command: Command) -> Command:
         """Ask one peer. Raises Refused, Unreachable, OutcomeUnknown."""
-        return await self._session.ask(address, command)
+        timeout_s = PATIENCE_S.get(command.code, DEFAULT_TIMEOUT_S)
+        return await self._session.ask(address, command, timeout_s)
 
     async def ask_name_server(self, command: Command) -> Command:
         """Ask until one answers. Raises Refused, Unreachable."""

@@ -29,6 +29,8 @@ INSTEAD = {
     "monitor that writes into log files": "try roquet top, or alerts: roquet console --alerts FILE",
 }
 """What is lacking -> what to type."""
+NAME_SERVERS = ("--namesrvAddr", "--nameserverAddr")
+"""RocketMQ's commands for RocksDB use the second name."""
 UNKNOWN = {"lastKey": "narrow the search by -b and -e"}
 """A flag that is refused, by its long name -> why, or what to type."""
 
@@ -47,7 +49,9 @@ class Java:
     work: str = ""
     """`module:function` below `roquet.cli.mqadmin`; awaited with an `Admin` and the options."""
     lacks: str = ""
-    """What the product would need to have for it."""
+    """What the product would need to have for it; with `work` it is for RocketMQ's servers."""
+    local: bool = False
+    """Whether the work is on files alone: it gets the options and asks no server."""
 
     def function(self) -> Callable[..., Any]:
         """Import and return what does the work."""
@@ -71,10 +75,11 @@ class Java:
                 return str(getattr(options, name)).strip()
         return None
 
-    def refusal(self) -> str:
-        """Return why there is no work."""
+    def refusal(self, said: str = "") -> str:
+        """Return why there is no work, or none at a server that `said` so."""
         lacks = self.lacks.removeprefix("the ")
-        return f"mqadmin {self.name}: roquet has no {lacks}; {INSTEAD[self.lacks]}"
+        before = f"{said}: " if said else ""
+        return f"mqadmin {self.name}: {before}roquet has no {lacks}; {INSTEAD[self.lacks]}"
 
 
 _ABOUT = {
@@ -101,7 +106,7 @@ def parser_of(command: Java) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("-n", "--namesrvAddr", dest="namesrv", help="name servers, by ';'")
+    parser.add_argument("-n", *NAME_SERVERS, dest="namesrv", help="name servers, by ';'")
     parser.set_defaults(context=None)
     # Help cannot show a group without flags.
     groups = [

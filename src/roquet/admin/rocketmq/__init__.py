@@ -1,0 +1,4 @@
+"""Administration of what RocketMQ's servers have and ours have not.
+
+Our own servers refuse these requests with code 3.
+"""

@@ -1,0 +1,1 @@
+"""Commands for what RocketMQ's servers have and ours have not."""

@@ -58,6 +58,13 @@ class Answered:
             await self.send(part)
         return True
 
+    def has_room(self) -> bool:
+        return True
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncGenerator[None]:
+        yield
+
     def finish(self, status: int, text: str) -> None:
         assert self.ended is None, "a call ends once"
         self.ended = status, text

@@ -292,6 +292,9 @@ def run(folder: Path, mode: str, seconds: float, rng: random.Random) -> str:
     if mode == "local":
         target = world.brokers[0]
         target.arguments += ("--proxy", "--grpc-port", str(world.proxy.port))
+    file = folder / "rmq-proxy.json"
+    file.write_text('{"enableGrpcPull": true}')
+    target.arguments += ("--proxy-config", str(file))
     seen: collections.Counter[str] = collections.Counter()
     names, draws = sorted(pb.methods()), Draws(rng)
     try:

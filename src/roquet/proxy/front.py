@@ -21,6 +21,8 @@ from roquet.proxy.rules.fields import check_size
 from roquet.proxy.rules.limits import TELEMETRY_MAX, ProxyLimits
 from roquet.proxy.rules.methods import (
     FAMILIES,
+    OFFSETS,
+    PULL,
     RECEIVE,
     TELEMETRY,
     Family,
@@ -42,6 +44,7 @@ from roquet.proxy.services.public import (
     Health,
     Reflection,
 )
+from roquet.proxy.services.pulling import Pulling
 from roquet.proxy.services.renew import Renewals
 from roquet.proxy.services.routes import Routes
 from roquet.proxy.services.settle import Settlements
@@ -49,10 +52,12 @@ from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from roquet.proxy.brokers.api import Brokers
     from roquet.proxy.services.clients import Stream
     from roquet.proxy.services.public import Answer
+    from roquet.proxy.services.pulling import PullOutlet
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +94,9 @@ class Front:
         producing = Producing(brokers, self.routes, rules)
         self._health = Health()
         self._types = pb.methods()
+        self._streams: dict[str, Callable[[Context, Any, PullOutlet], Awaitable[None]]] = {
+            RECEIVE: self._consuming.receive,
+        }
         self._handlers: dict[str, Callable[[Context, Any], Awaitable[Any]]] = {
             "QueryRoute": self.routes.query_route,
             "QueryAssignment": self.routes.query_assignment,
@@ -102,7 +110,16 @@ class Front:
             "NotifyClientTermination": self.sessions.terminate,
             "SyncLiteSubscription": lights.sync,
         }
-        assert self._handlers.keys() == FAMILIES.keys(), "every method has a family"
+        if rules.pull:
+            pulling = Pulling(brokers, self.routes, self.sessions, rules)
+            self._streams[PULL] = pulling.pull
+            self._handlers |= {
+                "UpdateOffset": pulling.update_offset,
+                "GetOffset": pulling.get_offset,
+                "QueryOffset": pulling.query_offset,
+            }
+        served = FAMILIES | (OFFSETS if rules.pull else {})
+        assert self._handlers.keys() == served.keys(), "every method has a family"
         self._under_way: collections.Counter[Family] = collections.Counter()
         self.elsewhere: Callable[[Family], int] = _none
         """How many calls of a family are under way that were not passed on to the front."""
@@ -123,7 +140,7 @@ class Front:
     async def refuse(self, head: Head, rejected: Rejected, answer: Answer) -> None:
         """Answer a call by its head alone. Raises nothing."""
         method = method_of(head.path) or ""
-        if method not in self._handlers and method != RECEIVE:
+        if method not in self._handlers and method not in self._streams:
             answer.finish(Status.UNIMPLEMENTED, unimplemented(head.path))
             return
         found = _with_status(self._types[method][1](), *_told(method, rejected))
@@ -136,7 +153,7 @@ class Front:
             await self._health.serve(head.path, data, answer)
             return
         method = method_of(head.path) or ""
-        if method not in self._handlers and method != RECEIVE:
+        if method not in self._handlers and method not in self._streams:
             answer.finish(Status.UNIMPLEMENTED, unimplemented(head.path))
             return
         request_type, answer_type = self._types[method]
@@ -151,8 +168,8 @@ class Front:
         except Rejected as rejected:
             await self.refuse(head, rejected, answer)
             return
-        if method == RECEIVE:
-            await self._receive(context, request, answer)
+        if method in self._streams:
+            await self._stream(method, context, request, answer)
         else:
             found = await self._answered(method, context, request, answer_type)
             await answer.send(found.SerializeToString())
@@ -164,7 +181,7 @@ class Front:
         return session is None or self.renewals.count_of(session) == 0
 
     async def _answered(self, method: str, context: Context, request: Any, answer_type: Any) -> Any:
-        family = FAMILIES[method]
+        family = FAMILIES.get(method) or OFFSETS[method]
         under_way = self._under_way[family] + self.elsewhere(family)
         if under_way >= self._rules.in_flight_max:
             return _with_status(answer_type(), Code.TOO_MANY_REQUESTS, "flow limit")
@@ -185,13 +202,11 @@ class Front:
             _with_status(self._types[method][1](), *_told(method, error)).SerializeToString()
         )
 
-    async def _receive(self, context: Context, request: Any, answer: Answer) -> None:
+    async def _stream(self, method: str, context: Context, request: Any, answer: Answer) -> None:
         try:
-            outlet = _Parts(answer)
-            await self._consuming.receive(context, request, outlet)
+            await self._streams[method](context, request, _Parts(answer))
         except Exception as error:  # noqa: BLE001  (the client is told)
-            status = _with_status(pb.ReceiveMessageResponse(), *_told(RECEIVE, error))
-            await answer.send(status.SerializeToString())
+            await answer.send(self.failure(method, error))
 
     def context(self, head: Head) -> Context:
         """Return who calls. Raises Rejected when that is nobody."""
@@ -260,7 +275,7 @@ class Telemetry:
 
 
 class _Parts:
-    """Takes the parts of a receive's answer."""
+    """Takes the parts of an answer that is a stream."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -270,6 +285,12 @@ class _Parts:
 
     async def send_framed(self, parts: bytes) -> bool:
         return await self._answer.send_framed(parts)
+
+    def has_room(self) -> bool:
+        return self._answer.has_room()
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        return self._answer.turn()
 
 
 def _told(method: str, error: Exception) -> tuple[Code, str]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import logging
 import socket
+import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
 from roquet._native import GrpcServer
@@ -17,12 +19,13 @@ from roquet.protocol.hosts import networks_of
 from roquet.proxy.front import STREAMING
 from roquet.proxy.rules.codes import Rejected
 from roquet.proxy.rules.context import Head
-from roquet.proxy.rules.methods import RECEIVE, Status, method_of, telemetry_status
+from roquet.proxy.rules.methods import WAITING, Status, method_of, telemetry_status
 from roquet.service.process.listening import cannot_listen
 from roquet.service.ratelog import RateLog
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Mapping
+    from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from roquet.base.clock import Clock
     from roquet.proxy.front import Conversation, Front
@@ -73,6 +76,8 @@ class GrpcPort:
         self._tasks: set[asyncio.Task[None]] = set()
         self._calls: dict[int, _Call] = {}
         self._slow: dict[int, list[asyncio.Future[None]]] = {}
+        self._turns: weakref.WeakValueDictionary[int, asyncio.Lock] = weakref.WeakValueDictionary()
+        """Those that a call of the connection has or waits for."""
         self._is_stopping = False
 
     @property
@@ -193,7 +198,7 @@ class GrpcPort:
         path, remote, local, authority, metadata, data = more
         head = Head(path=path, remote=remote, local=local, authority=authority, metadata=metadata)
         call = self._calls[number] = _Call(self, number, connection)
-        call.is_receive = method_of(path) == RECEIVE
+        call.is_receive = method_of(path) in WAITING
         if self._is_stopping and (call.is_receive or path in STREAMING):
             call.finish(Status.UNAVAILABLE, STOPPING)
             return
@@ -263,6 +268,20 @@ class GrpcPort:
             self._slow.setdefault(connection, []).append(waiting)
             await waiting
 
+    def has_room(self, number: int) -> bool:
+        """Tell whether the connection of a call takes further answers."""
+        return not self._server.is_slow(number)
+
+    @contextlib.asynccontextmanager
+    async def turn(self, number: int, connection: int) -> AsyncGenerator[None]:
+        """Wait for the turn of a call among those of its connection, and for room there."""
+        lock = self._turns.get(connection)
+        if lock is None:
+            lock = self._turns[connection] = asyncio.Lock()
+        async with lock:
+            await self.drained(number, connection)
+            yield
+
     def _wake(self, connection: int) -> None:
         for waiting in self._slow.pop(connection, ()):
             if not waiting.done():
@@ -295,6 +314,14 @@ class _Call:
         """Send messages that are framed already when there is room."""
         await self._port.drained(self._number, self._connection)
         return self._port.send_framed(self._number, messages)
+
+    def has_room(self) -> bool:
+        """Tell whether the client's connection takes a message at once."""
+        return self._port.has_room(self._number)
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """Be the only call of its connection with a turn, from when that takes messages again."""
+        return self._port.turn(self._number, self._connection)
 
     def finish(self, status: int, text: str) -> None:
         """End the call."""

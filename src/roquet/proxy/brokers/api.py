@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from roquet.broker.api.refusal import Reason, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from roquet.acl.rights import RequestGuard
     from roquet.base.clock import Clock
     from roquet.broker.api.caller import Caller
+    from roquet.broker.api.offsets import (
+        CommitRequest,
+        CommitResult,
+        CommittedRequest,
+        OffsetByTimeRequest,
+        QueueRequest,
+    )
     from roquet.broker.api.pop import (
         ChangeInvisibleRequest,
         LightAckRequest,
@@ -25,6 +32,7 @@ if TYPE_CHECKING:
         PopAckRequest,
         PopRequest,
     )
+    from roquet.broker.api.receive import ReceiveRequest, ReceiveStatus
     from roquet.broker.api.send import (
         RecallRequest,
         SendBackRequest,
@@ -114,6 +122,48 @@ class Subscriber(NamedTuple):
     """Whether it has shown the settings of a consumer of the group; others are told nothing."""
 
 
+class Pulled(NamedTuple):
+    """What a read of one queue found."""
+
+    status: ReceiveStatus
+    records: Sequence[Record]
+    next_offset: int
+    """Where to read on."""
+    min_offset: int
+    max_offset: int
+
+
+class QueueBrokers(Protocol):
+    """Single queues on one broker or many. Every call may raise Refusal and Rejected."""
+
+    async def pull(self, broker: str, request: ReceiveRequest, caller: Caller) -> Pulled:
+        """Read from a queue, waiting as long as the request says; a cancelled read waits no more.
+
+        Whether the caller may still read after a wait is for the front to ask.
+        """
+        ...
+
+    async def commit(self, broker: str, request: CommitRequest, caller: Caller) -> CommitResult:
+        """Note how far a group has consumed a queue."""
+        ...
+
+    async def committed(self, broker: str, request: CommittedRequest, caller: Caller) -> int | None:
+        """Return where a group continues in a queue; None: it has never been there."""
+        ...
+
+    async def min_offset(self, broker: str, request: QueueRequest, caller: Caller) -> int:
+        """Return the first offset of a queue."""
+        ...
+
+    async def max_offset(self, broker: str, request: QueueRequest, caller: Caller) -> int:
+        """Return the offset that the next message of a queue will have."""
+        ...
+
+    async def by_time(self, broker: str, request: OffsetByTimeRequest, caller: Caller) -> int:
+        """Return the offset for a store time."""
+        ...
+
+
 class Brokers(Protocol):
     """One broker or many, as the front sees them."""
 
@@ -140,6 +190,11 @@ class Brokers(Protocol):
     @property
     def light(self) -> LightBrokers | None:
         """Who serves light topics; None where nobody does."""
+        ...
+
+    @property
+    def queues(self) -> QueueBrokers:
+        """Who serves single queues."""
         ...
 
     async def topic(self, name: str, caller: Caller) -> Topic:

@@ -10,6 +10,7 @@ from roquet.model.attributes import MESSAGE_TYPE
 from roquet.protocol.pop.handle import ReceiptHandle, retry_flag
 from roquet.proxy.brokers.api import Found, Place, Topic
 from roquet.proxy.brokers.lights import LocalLights
+from roquet.proxy.brokers.queues import LocalQueues
 from roquet.proxy.rules.codes import Code, Rejected
 from roquet.store.records import read_records
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.model.subscription import SubscriptionData
     from roquet.protocol.bodies.clients import HeartbeatData
-    from roquet.proxy.brokers.api import LightBrokers, Packed, Source
+    from roquet.proxy.brokers.api import LightBrokers, Packed, QueueBrokers, Source
     from roquet.remoting.router import Peer
     from roquet.service.metrics import Metrics
 
@@ -61,6 +62,7 @@ class LocalBrokers:
         self._operations = broker.operations
         found = broker.light
         self._light = None if found is None else LocalLights(found, broker.identity.name)
+        self._queues = LocalQueues(broker.operations)
 
     @property
     def name(self) -> str:
@@ -86,6 +88,11 @@ class LocalBrokers:
     def light(self) -> LightBrokers | None:
         """Who serves light topics; None where nobody does."""
         return self._light
+
+    @property
+    def queues(self) -> QueueBrokers:
+        """Who serves single queues."""
+        return self._queues
 
     async def topic(self, name: str, caller: Caller) -> Topic:
         """Return a topic."""

@@ -38,6 +38,7 @@ from roquet.protocol.headers.pop import AckMessageRequest
 from roquet.protocol.messages import sys_flag
 from roquet.protocol.messages.recall_handle import RecallHandle
 from roquet.protocol.names import AUTO_CREATE_TOPIC
+from roquet.proxy.cluster.queues import ClusterQueues
 from roquet.proxy.cluster.receiving import TopicSource, change_invisible, unreadable
 from roquet.proxy.cluster.transactions import KINDS
 from roquet.proxy.rules.codes import Code, Rejected
@@ -108,6 +109,7 @@ class ClusterBrokers:
         self._producers = producers
         self._gate = gate
         self._light = light
+        self._queues = ClusterQueues(calls, gate)
         self._clock = clock
         self._metrics = metrics
 
@@ -135,6 +137,11 @@ class ClusterBrokers:
     def light(self) -> ClusterLights:
         """Who serves light topics."""
         return self._light
+
+    @property
+    def queues(self) -> ClusterQueues:
+        """Who serves single queues."""
+        return self._queues
 
     async def topic(self, name: str, caller: Caller) -> Topic:
         """Return a topic."""

@@ -13,6 +13,7 @@ from roquet.proxy.rules.codes import Code, Rejected
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from roquet.acl.needs import Need
     from roquet.acl.rights import RequestGuard
 
 CLIENT_ID = "x-mq-client-id"
@@ -104,12 +105,12 @@ def is_current(context: Context, guard: RequestGuard | None) -> bool:
     return not secrets or secrets.get(context.access_key) == context.secret
 
 
-def check_current(context: Context, guard: RequestGuard | None) -> None:
-    """Raise Rejected where a call that lasts could not be begun any more."""
+def check_current(context: Context, guard: RequestGuard | None, needs: Sequence[Need] = ()) -> None:
+    """Raise Rejected where a call that lasts, and has these needs, could not be begun any more."""
     if guard is None:
         return
     try:
-        guard.check_waiting(0, context.caller, context.secret, ())
+        guard.check_waiting(0, context.caller, context.secret, needs)
     except Refused as refused:
         raise Rejected(Code.UNAUTHORIZED, refused.remark) from refused
 

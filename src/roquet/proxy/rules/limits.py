@@ -128,6 +128,11 @@ class ProxyLimits:
     batch_max: int = setting(
         "grpcClientConsumerLongPollingBatchSize", 32, "Messages of a receive.", low=1, high=32
     )
+    pull: bool = setting(
+        "enableGrpcPull",
+        False,
+        "Whether PullMessage, UpdateOffset, GetOffset and QueryOffset are served; ours alone.",
+    )
     auto_renew: bool = setting(
         "enableProxyAutoRenew", True, "Whether messages of push consumers are kept invisible."
     )

@@ -44,8 +44,16 @@ FAMILIES = {
     "EndTransaction": Family.TRANSACTION,
 }
 """Methods with one answer that are served."""
+OFFSETS = {
+    "UpdateOffset": Family.CONSUMER,
+    "GetOffset": Family.CONSUMER,
+    "QueryOffset": Family.CONSUMER,
+}
+"""Methods with one answer that are served where `enableGrpcPull` says so."""
 RECEIVE = "ReceiveMessage"
-"""Its answer is a stream. Those that wait are limited where pops of all fronts wait."""
+PULL = "PullMessage"
+WAITING = frozenset({RECEIVE, PULL})
+"""Their answers are streams. Those that wait are limited where those of all fronts wait."""
 
 
 def method_of(path: str) -> str | None:

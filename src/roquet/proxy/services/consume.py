@@ -212,7 +212,7 @@ class Consuming:
             topic=request.message_queue.topic.name,
             group=request.group.name,
             queue_id=request.message_queue.id if is_ordered else -1,
-            max_messages=min(max(1, request.batch_size), self._rules.batch_max),
+            max_messages=batch_of(request, self._rules),
             invisible_ms=how.invisible_ms,
             poll_ms=how.poll_ms,
             born_ms=how.now_ms,
@@ -228,7 +228,7 @@ class Consuming:
             client_id=session.client_id,
             group=request.group.name,
             topic=request.message_queue.topic.name,
-            max_messages=min(max(1, request.batch_size), self._rules.batch_max),
+            max_messages=batch_of(request, self._rules),
             invisible_ms=how.invisible_ms,
             poll_ms=how.poll_ms,
             born_ms=how.now_ms,
@@ -409,6 +409,11 @@ def acknowledged(entries: Sequence[Any], faults: Mapping[int, Exception]) -> Any
         return _status(answer, Code.MULTIPLE_RESULTS, "MULTIPLE_RESULTS")
     answer.status.CopyFrom(answer.entries[0].status)
     return answer
+
+
+def batch_of(request: Any, rules: ProxyLimits) -> int:
+    """Return how many messages a request gets at most: one at least, and no more than allowed."""
+    return min(max(1, int(request.batch_size)), rules.batch_max)
 
 
 def _attempt_of(request: Any) -> str | None:

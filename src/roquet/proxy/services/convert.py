@@ -35,7 +35,7 @@ TYPES = {
 """Numbers of message types; MIXED is four of them, anything else none."""
 _GZIP_MAGIC = b"\x1f\x8b"
 _I64_MAX = 2**63 - 1
-_YEARS_S = 253_402_300_800
+YEARS_S = 253_402_300_800
 """Seconds until the year 10000: Java's Timestamps end there."""
 
 
@@ -80,7 +80,7 @@ def born_ms_of(message: Any, context: Context) -> int:
     """Return when a producer made a message."""
     stamp = message.system_properties.born_timestamp
     has = message.system_properties.HasField("born_timestamp")
-    return millis(stamp) if has and 0 <= stamp.seconds < _YEARS_S else context.received_ms
+    return millis(stamp) if has and 0 <= stamp.seconds < YEARS_S else context.received_ms
 
 
 def _add_kind(found: dict[str, str], system: Any, context: Context, rules: ProxyLimits) -> None:

@@ -17,6 +17,7 @@ from roquet.proxy.rules.methods import Status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from roquet.proxy.services.clients import Stream
 
@@ -143,6 +144,14 @@ class Answer(Protocol):
 
     async def send_framed(self, messages: bytes) -> bool:
         """Send messages that are framed already; false when nobody waits any more."""
+        ...
+
+    def has_room(self) -> bool:
+        """Tell whether the client's connection takes a message at once."""
+        ...
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """Be the only call of its connection with a turn, from when that takes messages again."""
         ...
 
     def finish(self, status: int, text: str) -> None:

@@ -117,6 +117,10 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "clientSocketRcvBufSize",
             "clientSocketSndBufSize",
         ),
+        "test_connection_above_the_high_mark_is_stuck_until_it_is_below_the_low_one": (
+            "writeBufferHighWaterMark",
+            "writeBufferLowWaterMark",
+        ),
     },
     "test_every_code.py": {
         "test_306_expired_units_go_and_the_first_offset_rises": ("mappedFileSizeConsumeQueue",),

@@ -36,6 +36,7 @@ from roquet.broker.transactions.verdict import TransactionConfig
 from roquet.ha.config import HaConfig
 from roquet.model.topic import READ_WRITE
 from roquet.protocol import names
+from roquet.remoting.connections.limits import OutgoingConfig, WriteBufferConfig
 from roquet.remoting.tls import TlsConfig, with_tls_file
 from roquet.service.exporting.config import DISABLE, LOG, OTLP, PROM, ExporterConfig
 from roquet.service.http.address_server import AddressLookup, AddressServerConfig
@@ -257,44 +258,6 @@ class ListenConfig:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class OutgoingConfig:
-    """Connections that the broker makes to name servers and other brokers."""
-
-    connect_ms: int = setting(
-        "connectTimeoutMillis",
-        3000,
-        "Longest time to connect to a server.",
-        unit="ms",
-        low=1,
-        high=600_000,
-    )
-    idle_s: int = setting(
-        "clientChannelMaxIdleTimeSeconds",
-        120,
-        "Silent connections to servers are closed.",
-        unit="s",
-        low=1,
-        high=86_400,
-    )
-    send_buffer: int = setting(
-        "clientSocketSndBufSize",
-        0,
-        "Send buffer of connections to servers, 0 for the system's choice.",
-        unit="bytes",
-        low=0,
-        high=1 << 30,
-    )
-    receive_buffer: int = setting(
-        "clientSocketRcvBufSize",
-        0,
-        "Receive buffer of connections to servers, 0 for the system's choice.",
-        unit="bytes",
-        low=0,
-        high=1 << 30,
-    )
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ClientsConfig:
     """How clients are looked after."""
 
@@ -316,6 +279,7 @@ class BrokerConfig:
     identity: IdentityConfig = dataclasses.field(default_factory=IdentityConfig)
     server: ListenConfig = dataclasses.field(default_factory=ListenConfig)
     outgoing: OutgoingConfig = dataclasses.field(default_factory=OutgoingConfig)
+    write_buffer: WriteBufferConfig = dataclasses.field(default_factory=WriteBufferConfig)
     exporter: ExporterConfig = dataclasses.field(default_factory=ExporterConfig)
     families: FamiliesConfig = dataclasses.field(default_factory=FamiliesConfig)
     """How metrics leave the process."""
@@ -406,6 +370,7 @@ def settled(config: BrokerConfig, *, from_file: bool) -> BrokerConfig:
     if config.address_server.enabled and not config.registration.name_servers:
         AddressLookup.check(config.address_server.url)
     config.exporter.check(config.server.metrics)
+    config.write_buffer.check()
     bind = config.server.bind_address or ("0.0.0.0" if from_file else "127.0.0.1")  # noqa: S104
     ip = identity.ip1 or (own_ip() if bind in {"0.0.0.0", "::"} else bind)  # noqa: S104
     if _ip_fault(ip) is not None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.model.route import TopicRoute
     from roquet.protocol.command import Command
+    from roquet.remoting.client import ClientConfig
     from roquet.remoting.connections.connection import Connection
     from roquet.remoting.connections.ingest import Ingest
     from roquet.remoting.router import Peer
@@ -67,6 +68,7 @@ class FrontClient:
         *,
         tls: TlsOptions | None = None,
         credentials: Credentials | None = None,
+        config: ClientConfig | None = None,
     ) -> None:
         """Connect to nothing yet. Raises UsageError for addresses that are none.
 
@@ -80,6 +82,7 @@ class FrontClient:
         members = Members(f"{socket.gethostname()[:64]}@{os.getpid()}#{rng.getrandbits(40)}")
         client = Client(
             clock=clock,
+            config=config,
             handlers=[
                 Route((RequestCode.CHECK_TRANSACTION_STATE,), self._check, "checks"),
                 Route((RequestCode.NOTIFY_UNSUBSCRIBE_LITE,), self._unsubscribed, "checks"),

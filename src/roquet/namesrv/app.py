@@ -15,7 +15,7 @@ from roquet.namesrv.queries import Queries
 from roquet.namesrv.registration import Registrations
 from roquet.namesrv.security import make_security
 from roquet.namesrv.table import RouteTable
-from roquet.remoting.client import Client
+from roquet.remoting.client import Client, ClientConfig
 from roquet.remoting.router import Router
 from roquet.remoting.server import Server, ServerConfig
 from roquet.service.http.health import Health, HealthEndpoint
@@ -24,8 +24,11 @@ from roquet.service.lifecycle import App, Part, Timer
 from roquet.service.metrics import Metrics
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from roquet.base.clock import Clock
     from roquet.namesrv.config import NamesrvConfig, Settings
+    from roquet.protocol.command import Command
 
 FIRST_SCAN_S = 5.0
 
@@ -60,7 +63,7 @@ def build(settings: Settings, clock: Clock) -> NameServer:
     values = KeyValues(Path(config.kv_config_path).expanduser())
     key_values = KeyValueRequests(values)
     security = make_security(config, clock)
-    notices = MinimumNotices(settings, Client(clock=clock, sign=security.sign))
+    notices = MinimumNotices(settings, make_client(config, clock, security.sign))
     registrations = Registrations(table, settings, values, clock, notices)
     routes = [
         *Queries(table, settings, values, clock).routes(),
@@ -72,12 +75,13 @@ def build(settings: Settings, clock: Clock) -> NameServer:
     ]
     router = Router(routes, None, lanes, clock, guard=security.check, body_max=body_max)
     tls = security.tls
+    high, low = config.write_buffer.marks
     server = Server(
         host=config.host,
         port=config.listen_port,
         router=router,
         clock=clock,
-        config=ServerConfig(idle_s=config.idle_s),
+        config=ServerConfig(idle_s=config.idle_s, high_water=high, low_water=low),
         on_close=registrations.on_close,
         tls=tls,
     )
@@ -102,6 +106,14 @@ def build(settings: Settings, clock: Clock) -> NameServer:
         health = _health(config, table, server, lanes)
         parts.append(Part("health", health, needs=("server",)))
     return NameServer(App(parts, clock), server, table, router, health)
+
+
+def make_client(
+    config: NamesrvConfig, clock: Clock, sign: Callable[[Command], Command] | None
+) -> Client:
+    """Make the client by which the name server tells brokers something."""
+    outgoing = ClientConfig.of(config.outgoing, config.write_buffer)
+    return Client(clock=clock, config=outgoing, sign=sign)
 
 
 def _health(

@@ -29,6 +29,7 @@ from roquet.base.properties_file import read_properties, write_properties
 from roquet.namesrv.checks import invalid
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import reply_to
+from roquet.remoting.connections.limits import OutgoingConfig, WriteBufferConfig
 from roquet.remoting.router import Route
 from roquet.remoting.tls import TlsConfig, with_tls_file
 
@@ -145,6 +146,8 @@ class NamesrvConfig:
     metrics_port: int = setting(
         "metricsPromExporterPort", 5557, "Port of that HTTP server.", low=0, high=65_535
     )
+    outgoing: OutgoingConfig = dataclasses.field(default_factory=OutgoingConfig)
+    write_buffer: WriteBufferConfig = dataclasses.field(default_factory=WriteBufferConfig)
     tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
     acl: AclConfig = dataclasses.field(default_factory=AclConfig)
     auth: AuthConfig = dataclasses.field(default_factory=AuthConfig)
@@ -179,6 +182,7 @@ def load_config(
     given = with_tls_file(given, env, flags)
     config, report = load(NamesrvConfig, given, env, flags, other_env=[*others, *variables(env)])
     check_auth(config.auth, config.acl)
+    config.write_buffer.check()
     if config.acl.enabled or config.auth.migrate:
         accounts_path(config.acl, file)
     return dataclasses.replace(config, file=file), report

@@ -20,6 +20,7 @@ from roquet.proxy.fast import FastCalls
 from roquet.proxy.front import Front
 from roquet.proxy.tls import GrpcPortTls, config_of
 from roquet.proxy.transport import GrpcPort
+from roquet.remoting.client import ClientConfig
 from roquet.remoting.tls import TlsConfig, environment_options
 from roquet.service.http.health import Health, HealthEndpoint
 from roquet.service.lifecycle import App, Part, Timer
@@ -107,6 +108,7 @@ def build_cluster(
         members.lost,
         tls=tls,
         credentials=account,
+        config=ClientConfig.of(config.outgoing, config.write_buffer),
     )
     users = None if account is None else ClusterUsers(client, clock, config.users_expire_s)
     gate = Gate(users)

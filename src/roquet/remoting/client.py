@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import logging
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from roquet.base.errors import OutcomeUnknown, Unreachable, UsageError
 from roquet.protocol.codes import ResponseCode
@@ -15,7 +15,13 @@ from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.connections.connection import KEYS, RECEIVE_SIZE, Connection
 from roquet.remoting.connections.in_flight import ClockJumpDetector
 from roquet.remoting.connections.ingest import PlainIngest
-from roquet.remoting.connections.limits import MIB, Budget, ConnectionConfig
+from roquet.remoting.connections.limits import (
+    MIB,
+    Budget,
+    ConnectionConfig,
+    OutgoingConfig,
+    WriteBufferConfig,
+)
 from roquet.remoting.router import Request, Route, Router
 from roquet.remoting.tls import HANDSHAKE_S, SHUTDOWN_S, why_not_connected, why_not_plain
 from roquet.service.background import Tasks
@@ -53,6 +59,7 @@ class ClientConfig:
     frame_size_max: int = FRAME_SIZE_MAX
     bytes_max: int = 512 * MIB
     high_water: int = MIB
+    low_water: int | None = None
     send_buffer: int = 0
     receive_buffer: int = 0
     """Socket buffer sizes; 0 leaves them to the system."""
@@ -60,6 +67,19 @@ class ClientConfig:
     handlers_waiting_max: int = 10_000
     encoding: int = 0
     """Header encoding of answers to the peer's requests: 0 JSON, 1 binary."""
+
+    @classmethod
+    def of(cls, outgoing: OutgoingConfig, write_buffer: WriteBufferConfig) -> Self:
+        """Return what these settings say."""
+        high, low = write_buffer.marks
+        return cls(
+            connect_s=outgoing.connect_ms / 1000,
+            idle_s=outgoing.idle_s,
+            send_buffer=outgoing.send_buffer,
+            receive_buffer=outgoing.receive_buffer,
+            high_water=high,
+            low_water=low,
+        )
 
 
 @dataclasses.dataclass(slots=True)
@@ -111,6 +131,7 @@ class Client:
             bytes_max=self._config.bytes_max,
             calls_max=self._config.calls_max,
             high_water=self._config.high_water,
+            low_water=self._config.low_water,
             stops_reading=False,
             frame_max=self._config.frame_size_max,
         )

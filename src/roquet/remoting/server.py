@@ -83,6 +83,7 @@ class ServerConfig:
     """Bodies of one connection's requests that may be worked on before it is read no further."""
     high_water: int = MIB
     """Output of a connection above which it is neither read nor served."""
+    low_water: int | None = None
     backlog: int = 1024
     drain_s: float = 5.0
     """How long a stop waits for requests in hand."""
@@ -134,6 +135,7 @@ class Server:
             bytes_max=self._config.connection_bytes_max,
             in_hand_max=self._config.in_hand_max,
             high_water=self._config.high_water,
+            low_water=self._config.low_water,
         )
         self._buffer = memoryview(bytearray(RECEIVE_SIZE))
         self._sealed = memoryview(bytearray(SEALED_SIZE if tls is not None and tls.is_on else 0))

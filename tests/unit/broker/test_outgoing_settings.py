@@ -1,4 +1,4 @@
-"""Settings of the connections that a broker makes to name servers and other brokers."""
+"""Settings of the connections of brokers, name servers and proxies."""
 
 from __future__ import annotations
 
@@ -6,21 +6,33 @@ import asyncio
 import contextlib
 import random
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from roquet.base.clock import SystemClock
-from roquet.base.errors import Unreachable
+from roquet.base.config import load
+from roquet.base.errors import Unreachable, UsageError
 from roquet.broker.wiring.base import make_base
 from roquet.broker.wiring.security import make_client
-from roquet.testing.cluster import broker_config
+from roquet.cli.servers.cluster_proxy import _cluster_of
+from roquet.client.fronts import FrontClient
+from roquet.namesrv import app as namesrv_app
+from roquet.namesrv.config import NamesrvConfig
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
+from roquet.protocol.hosts import split_address
+from roquet.proxy.cluster.config import ClusterConfig
+from roquet.remoting.client import ClientConfig
+from roquet.remoting.codec import encode
+from roquet.testing.cluster import broker_config, running_broker, running_name_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
     from roquet.remoting.client import Client
+    from roquet.remoting.server import Server
 
 
 @contextlib.asynccontextmanager
@@ -113,3 +125,117 @@ def test_socket_options_of_connections_to_servers_are_those_of_the_settings(
     by_default = asyncio.run(options())
     assert by_default[:2] != [40_000, 60_000]
     assert by_default[2:] == [0, 1]
+
+
+def test_socket_options_of_name_servers_and_proxies_are_those_of_the_settings(
+    tmp_path: Path,
+) -> None:
+    sizes = {"clientSocketSndBufSize": "20000", "clientSocketRcvBufSize": "30000"}
+
+    async def options(client: Client) -> list[int]:
+        async with listening() as (address, _):
+            await client.start()
+            try:
+                peer = await client.connect(address)
+                raw = peer._transport.get_extra_info("socket")  # type: ignore[attr-defined]
+                kinds = (socket.SO_SNDBUF, socket.SO_RCVBUF)
+                return [raw.getsockopt(socket.SOL_SOCKET, kind) for kind in kinds]
+            finally:
+                await client.stop()
+
+    config = load(NamesrvConfig, {"kvConfigPath": str(tmp_path / "kv.json"), **sizes}, {}, {})[0]
+    notices = namesrv_app.make_client(config, SystemClock(), None)
+    assert asyncio.run(options(notices)) == [40_000, 60_000]
+    cluster = load(ClusterConfig, {"namesrvAddr": "127.0.0.1:9", **sizes}, {}, {})[0]
+    rules = ClientConfig.of(cluster.outgoing, cluster.write_buffer)
+    clock, rng = SystemClock(), random.Random(1)
+    front = FrontClient("127.0.0.1:9", clock, rng, _nothing, _nothing, config=rules)
+    assert asyncio.run(options(front._session.client)) == [40_000, 60_000]
+    given = {"namesrvAddr": "127.0.0.1:9", **sizes}
+    assert _cluster_of(given, None, None).outgoing.send_buffer == 20_000
+
+
+def _nothing(*_: object) -> None:
+    """Hear nothing."""
+
+
+MARKS = {"writeBufferHighWaterMark": "50000", "writeBufferLowWaterMark": "40000"}
+
+
+def test_connection_above_the_high_mark_is_stuck_until_it_is_below_the_low_one(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as port:
+            # What the kernel keeps is little, and so is what it takes at a time.
+            port.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            address = f"127.0.0.1:{port.getsockname()[1]}"
+            async with started(tmp_path, **MARKS, clientSocketSndBufSize="4096") as client:
+                await client.call_one_way(address, Command(105, {}))
+                (link,) = client._connections.values()
+                transport: Any = link._transport
+                reader = port.accept()[0]
+                reader.setblocking(False)
+
+                def is_stuck() -> bool:
+                    return link.is_stuck
+
+                while not is_stuck():
+                    link.write(bytes(1000))
+                    await asyncio.sleep(0)
+                assert 50_000 < transport.get_write_buffer_size() <= 51_000
+                while is_stuck():
+                    assert transport.get_write_buffer_size() > 40_000
+                    with contextlib.suppress(BlockingIOError):
+                        reader.recv(1000)
+                    await asyncio.sleep(0)
+                # A quarter of the high mark, 12,500, is where it would go on by default.
+                assert 12_500 < transport.get_write_buffer_size() <= 40_000
+                reader.close()
+
+    asyncio.run(asyncio.wait_for(story(), 120))
+
+
+def test_marks_of_which_one_is_zero_have_no_effect_and_crossed_ones_are_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def limits(**settings: str) -> tuple[int, int]:
+        async with started(tmp_path, **settings) as client, listening() as (address, _):
+            peer = await client.connect(address)
+            low, high = peer._transport.get_write_buffer_limits()  # type: ignore[attr-defined]
+            return low, high
+
+    assert asyncio.run(limits(**MARKS)) == (40_000, 50_000)
+    for key, value in MARKS.items():
+        assert asyncio.run(limits(**{key: value})) == (262_144, 1_048_576)
+        assert "have no effect: one of them is 0" in caplog.text
+        caplog.clear()
+    with pytest.raises(UsageError, match="'50001' is more than writeBufferHighWaterMark"):
+        asyncio.run(limits(**{**MARKS, "writeBufferLowWaterMark": "50001"}))
+
+
+def test_ports_of_brokers_and_name_servers_have_the_marks_of_their_settings(
+    tmp_path: Path,
+) -> None:
+    async def limits(server: Server, address: str) -> tuple[int, int]:
+        host, port = split_address(address)
+        _, writer = await asyncio.open_connection(host, port)
+        writer.write(encode(Command(RequestCode.GET_BROKER_CLUSTER_INFO)))
+        async with asyncio.timeout(30):
+            while not server._connections:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        (link,) = list(server._connections.values())[-1:]
+        transport: Any = link._transport
+        low, high = transport.get_write_buffer_limits()
+        writer.close()
+        return low, high
+
+    async def story() -> None:
+        async with running_broker(tmp_path / "b", changes=MARKS) as broker:
+            found = await limits(broker.listeners._main, broker.identity.address)
+            assert found == (40_000, 50_000)
+        async with running_name_server(tmp_path / "n", MARKS) as names:
+            found = await limits(names.server, f"127.0.0.1:{names.server.port}")
+            assert found == (40_000, 50_000)
+
+    asyncio.run(story())

@@ -65,7 +65,13 @@ def make_listeners(
     """Make the two ports: the ordinary one and the fast one, two below it."""
     rules = base.config.server
     host = rules.bind_address or "127.0.0.1"
-    limits = ServerConfig(idle_s=rules.idle_s, accepts_per_second_max=rules.accepts_max)
+    high, low = base.config.write_buffer.marks
+    limits = ServerConfig(
+        idle_s=rules.idle_s,
+        accepts_per_second_max=rules.accepts_max,
+        high_water=high,
+        low_water=low,
+    )
     on_answer = None if answers is None else answers.answered
 
     def closed(peer: Peer) -> None:

@@ -36,15 +36,10 @@ def make_access(base: Base) -> list[Routed]:
 
 def make_client(base: Base) -> Client:
     """Make the client by which the broker calls name servers and other brokers."""
-    credentials, rules = base.config.credentials, base.config.outgoing
+    credentials, config = base.config.credentials, base.config
     return Client(
         clock=base.clock,
-        config=ClientConfig(
-            connect_s=rules.connect_ms / 1000,
-            idle_s=rules.idle_s,
-            send_buffer=rules.send_buffer,
-            receive_buffer=rules.receive_buffer,
-        ),
+        config=ClientConfig.of(config.outgoing, config.write_buffer),
         tls=client_tls(base.config.tls.options(), base.clock),
         sign=None if credentials is None else credentials.sign,
     )

@@ -26,6 +26,7 @@ from roquet.proxy.rules import accounts
 from roquet.proxy.rules.java_keys import WITHOUT_EFFECT_IN_CLUSTER
 from roquet.proxy.rules.limits import ProxyLimits
 from roquet.proxy.tls import config_of
+from roquet.remoting.client import ClientConfig
 from roquet.remoting.tls import TlsConfig, environment_options
 from roquet.service.process import runtime
 from roquet.service.process.supervisor import supervised
@@ -95,6 +96,7 @@ def _cluster_of(
     addresses = config.name_servers or os.environ.get("NAMESRV_ADDR", "")
     if not addresses:
         raise UsageError("which name servers? give -n HOST:PORT, or namesrvAddr in the -pc file")
+    config.write_buffer.check()
     return dataclasses.replace(config, name_servers=addresses)
 
 
@@ -122,6 +124,7 @@ def _remoting(
         credentials=of.account,
         guard=None if guard is None else guard.check,
         members=members,
+        sockets=ClientConfig.of(of.cluster.outgoing, of.cluster.write_buffer),
     )
 
 

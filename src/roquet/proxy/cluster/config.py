@@ -10,6 +10,7 @@ import dataclasses
 
 from roquet.base.config import setting
 from roquet.protocol.names import HEARTBEAT_SYNC_TOPIC
+from roquet.remoting.connections.limits import OutgoingConfig, WriteBufferConfig
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,3 +56,5 @@ class ClusterConfig:
         "",
         "Address of this proxy in what it tells others; empty for that of the host.",
     )
+    outgoing: OutgoingConfig = dataclasses.field(default_factory=OutgoingConfig)
+    write_buffer: WriteBufferConfig = dataclasses.field(default_factory=WriteBufferConfig)

@@ -64,20 +64,22 @@ def build(
     guard: Guard | None = None,
     rng: random.Random | None = None,
     members: OwnMembers | None = None,
+    sockets: ClientConfig | None = None,
 ) -> RemotingProxy:
     """Wire the port. Nothing is opened before the app is entered.
 
     `tls` is the port's, `outgoing` that of connections to brokers and name servers. `credentials`
     sign what the proxy asks for itself: where brokers are, and the types of topics; never what
     clients ask. `members` hear of clients in groups and know those of other proxies. `guard` judges
-    each request before it goes anywhere; the broker does so again.
+    each request before it goes anywhere; the broker does so again. `sockets` says how
+    large the buffers of all connections are.
     Raises UsageError for TLS that cannot be.
     """
     rng = rng or random.Random()  # noqa: S311  (spreads load, guards nothing)
     port_tls = ServerTls(tls, clock)
     to_brokers = client_tls(outgoing, clock)
     sign = None if credentials is None else credentials.sign
-    limits = ClientConfig(connect_s=CONNECT_S)
+    limits = dataclasses.replace(sockets or ClientConfig(), connect_s=CONNECT_S)
     own = Client(clock=clock, config=limits, tls=to_brokers, sign=sign)
     sessions = Sessions(rules.broker_connections_max)
     passing = Client(
@@ -104,7 +106,7 @@ def build(
         port=rules.port,
         router=Router(table, None, lanes, clock, guard=guard, body_max=body_max),
         clock=clock,
-        config=_server_config(rules),
+        config=_server_config(rules, limits),
         on_close=_leaving(sessions, clients),
         ingest=plain,
         tls=port_tls,
@@ -138,8 +140,10 @@ def _plain_sends(
     return PlainSends(client, clock) if guard is None and rules.check_type else None
 
 
-def _server_config(rules: RemotingLimits) -> ServerConfig:
+def _server_config(rules: RemotingLimits, limits: ClientConfig) -> ServerConfig:
     return ServerConfig(
+        high_water=limits.high_water,
+        low_water=limits.low_water,
         connections_max=rules.connections_max,
         connections_per_address_max=rules.address_connections_max,
     )

@@ -107,7 +107,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's inherit from none
-        self._transport.set_write_buffer_limits(high=self._config.high_water)
+        self._transport.set_write_buffer_limits(*self._config.water)
         own = transport.get_extra_info("socket")
         if own is not None and transport.get_extra_info("sslcontext") is None:
             self._fd = own.fileno()

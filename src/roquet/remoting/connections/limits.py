@@ -1,17 +1,21 @@
-"""How much connections may keep waiting: one of them, and all together."""
+"""How much connections may keep waiting: one of them, and all together; settings of sockets."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import logging
 from typing import TYPE_CHECKING, TypeAlias
 
-from roquet.base.errors import RequestTooLong
+from roquet.base.config import setting
+from roquet.base.errors import RequestTooLong, UsageError
 from roquet.base.limits import FRAME_SIZE_MAX
 from roquet.protocol.codes import request_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+log = logging.getLogger(__name__)
 
 MIB = 1024 * 1024
 
@@ -104,6 +108,8 @@ class ConnectionConfig:
     in_hand_max: int = 16 * MIB
     calls_max: int = 65_535
     high_water: int = MIB
+    low_water: int | None = None
+    """None: a quarter of `high_water`. On threads it always is."""
     stops_reading: bool = True
     """Whether a peer that does not read is not read either.
 
@@ -114,6 +120,11 @@ class ConnectionConfig:
     first_opaque: int = 0
     """Number of the first call; drawn at random where late answers to an earlier one can come."""
 
+    @property
+    def water(self) -> tuple[int, int | None]:
+        """From how much output on a peer is not served, and from how little on it is again."""
+        return self.high_water, self.low_water
+
     def check_request(self, code: int, size: int) -> None:
         """Raise RequestTooLong for a frame that the peer would close the connection for.
 
@@ -122,3 +133,80 @@ class ConnectionConfig:
         if size > self.frame_max:
             text = f"{request_name(code)} of {size} bytes is too long, max is {self.frame_max}"
             raise RequestTooLong(text)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OutgoingConfig:
+    """Connections that a server makes to name servers and brokers."""
+
+    connect_ms: int = setting(
+        "connectTimeoutMillis",
+        3000,
+        "Longest time to connect to a server.",
+        unit="ms",
+        low=1,
+        high=600_000,
+    )
+    idle_s: int = setting(
+        "clientChannelMaxIdleTimeSeconds",
+        120,
+        "Silent connections to servers are closed.",
+        unit="s",
+        low=1,
+        high=86_400,
+    )
+    send_buffer: int = setting(
+        "clientSocketSndBufSize",
+        0,
+        "Send buffer of connections to servers, 0 for the system's choice.",
+        unit="bytes",
+        low=0,
+        high=1 << 30,
+    )
+    receive_buffer: int = setting(
+        "clientSocketRcvBufSize",
+        0,
+        "Receive buffer of connections to servers, 0 for the system's choice.",
+        unit="bytes",
+        low=0,
+        high=1 << 30,
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class WriteBufferConfig:
+    """How much a connection may have that its peer does not take. Both or none are obeyed."""
+
+    high: int = setting(
+        "writeBufferHighWaterMark",
+        0,
+        "A connection with more output than this that its peer has not taken is neither read nor"
+        " served further; it counts only if both marks are above 0, else it is 1 MiB.",
+        unit="bytes",
+        low=0,
+        high=1 << 30,
+    )
+    low: int = setting(
+        "writeBufferLowWaterMark",
+        0,
+        "It is read and served again from this on, if both marks are above 0, else from 256 KiB.",
+        unit="bytes",
+        low=0,
+        high=1 << 30,
+    )
+
+    def check(self) -> None:
+        """Raise UsageError for marks that leave nothing between them; say which has no effect."""
+        if self.low > self.high > 0:
+            text = f"writeBufferLowWaterMark = '{self.low}'"
+            raise UsageError(f"{text} is more than writeBufferHighWaterMark = '{self.high}'")
+        if bool(self.low) != bool(self.high):
+            log.warning(
+                "writeBufferHighWaterMark and writeBufferLowWaterMark have no effect: one of them"
+                " is 0"
+            )
+
+    @property
+    def marks(self) -> tuple[int, int | None]:
+        """The marks that are in force; None: a quarter of the high one."""
+        return (self.high, self.low) if self.high > 0 and self.low > 0 else (MIB, None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,6 +44,31 @@ def test_files_are_written_whole_renamed_and_removed(tmp_path: Path) -> None:
         files.delete(f"{root}/deep")
     assert not (tmp_path / "deep").exists()
     assert files.local(root) is None
+
+
+FULL = """
+import resource, signal, sys
+from roquet.spark.jobs.storage.plain_files import PlainFiles
+files = PlainFiles()
+files.replace(sys.argv[1], "old")
+# The disk has no room for more than this.
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4, 4))
+try:
+    files.replace(sys.argv[1], "newer than that")
+except OSError:
+    print(files.read(sys.argv[1]))
+"""
+
+
+def test_note_is_as_it_was_when_the_disk_has_no_room_for_the_new_one(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path / "note")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "old\n"
 
 
 def test_checksums_of_hadoop_go_with_their_file(tmp_path: Path) -> None:

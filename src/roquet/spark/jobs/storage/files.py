@@ -95,17 +95,21 @@ class Files:
 
     def write_new(self, path: str, text: str) -> None:
         """Write a file as a whole: nobody sees half of it. Raises LakeError if it is there."""
-        folder, _, name = path.rpartition("/")
-        fresh = f"{folder}/.{name}.new"
-        self._write(fresh, text)
+        fresh = self._written_aside(path, text)
         if self.exists(path):
             self.delete(fresh)
             raise LakeError(f"{path} is there already")
         self.rename(fresh, path)
 
     def replace(self, path: str, text: str) -> None:
-        """Write a file, also over an older one: for notes that nothing is lost without."""
-        self._write(path, text)
+        """Write a file, also over an older one: for notes that nothing is lost without.
+
+        It is there as a whole, as it was before, or, after a kill, not at all.
+        """
+        fresh = self._written_aside(path, text)
+        # Not every file system renames over what is there.
+        self.delete(path)
+        self.rename(fresh, path)
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file or folder, making the folder above. Raises LakeError."""
@@ -117,6 +121,12 @@ class Files:
     def delete(self, path: str) -> None:
         """Remove a file or a folder with all that is in it; right also when it is gone."""
         self._system(path).delete(self._path(path), True)
+
+    def _written_aside(self, path: str, text: str) -> str:
+        folder, _, name = path.rpartition("/")
+        fresh = f"{folder}/.{name}.new"
+        self._write(fresh, text)
+        return fresh
 
     def _write(self, path: str, text: str) -> None:
         stream = self._system(path).create(self._path(path), True)

@@ -48,6 +48,12 @@ def test_merged_keeps_old_fields_in_order_and_adds_new_ones() -> None:
     assert schemas.changes(found, schemas.merged(found, old)) == []
 
 
+def test_merged_takes_any_column_of_a_table_that_is_no_lake() -> None:
+    key = t.StructField("id", t.LongType())
+    new = t.StructType([key, t.StructField("value", t.StringType())])
+    assert schemas.merged(t.StructType([key]), new, whole="table") == new
+
+
 def test_merged_adds_parsed_bodies_to_a_raw_lake_but_takes_none_away() -> None:
     found = schemas.merged(raw(), lake(a=t.IntegerType()))
     assert found.names == ["body", "value", "day"]

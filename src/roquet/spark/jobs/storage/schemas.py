@@ -74,7 +74,7 @@ def merged(
     if lacking:
         raise UsageError(f"the {whole} has the column {', '.join(lacking)}: parse bodies as before")
     found = cast("StructType", _common("", nullable(old), nullable(new), widen=widen, whole=whole))
-    if VALUE in found.names and VALUE not in old.names:
+    if VALUE in found.names and VALUE not in old.names and _DAY in found.names:
         # Among the columns of files: those of folders come last.
         fields = [it for it in found.fields if it.name != VALUE]
         at = next(place for place, it in enumerate(fields) if it.name == _DAY)

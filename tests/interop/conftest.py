@@ -14,19 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-BUSY_AFTERWARDS = (
-    "test_java_transactions.py",
-    "test_our_traces.py",
-    "test_spark_transactional.py",
-)
-"""Files that end transactions at the Java broker of the world, which keeps a core busy from then on
-(its TransactionalOpBatchService waits for no time), so they come last."""
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker("java")
-    items.sort(key=lambda item: item.path.name in BUSY_AFTERWARDS)
 
 
 @pytest.fixture(scope="session")

@@ -175,17 +175,7 @@ def build(
     rows: list[Part] = []
     rooms: list[_Room] = []
     for number, (own, its) in enumerate(_clusters(config, mq, others or {})):
-        sampler = Sampler(its.admin, clock)
-        alerts = Alerts(rules or AlertRules())
-        webhook = Webhook(alerts.rules, clock)
-        watch = Watch(
-            its.admin,
-            clock,
-            alerts=alerts,
-            webhook=webhook,
-            sampler=sampler,
-            cluster=own.cluster,
-        )
+        sampler, watch, more = _watched(number, own, its, rules or AlertRules(), clock)
         parts = Parts(
             config=own,
             limits=limits,
@@ -199,14 +189,7 @@ def build(
             clients=None if number else clients,
         )
         rooms.append(_Room(parts, Front(parts, Pages(own), works)))
-        client = f"client {number}"
-        timers = (
-            Timer("sample", sampler.tick, EVERY_S, 1.0),
-            Timer("judge alerts", watch.tick, watching.EVERY_S, 2.0),
-            Timer("post alerts", webhook.tick, posting.EVERY_S, 2.0),
-        )
-        rows.append(Part(client, _Client(its)))
-        rows.append(Part(f"watching {number}", _Watching(), needs=(client,), timers=timers))
+        rows += more
     if config.alerts_state is not None:
         rows.append(_kept_part(config.alerts_state, rooms))
     if clients is not None:
@@ -222,6 +205,34 @@ def build(
     rows.append(Part("announced", _Announced(entrance, server, role), needs=("server",)))
     watches = tuple(it.parts.watch for it in rooms)
     return Console(App(rows, clock), server, sessions, watches, clients)
+
+
+def _watched(
+    number: int, own: ConsoleConfig, its: MQ, rules: AlertRules, clock: Clock
+) -> tuple[Sampler, Watch, list[Part]]:
+    """Return what looks at a cluster and judges it, and the parts that these need."""
+    sampler = Sampler(its.admin, clock)
+    alerts = Alerts(rules)
+    webhook = Webhook(alerts.rules, clock)
+    watch = Watch(
+        its.admin,
+        clock,
+        alerts=alerts,
+        webhook=webhook,
+        sampler=sampler,
+        cluster=own.cluster,
+    )
+    timers = (
+        Timer("sample", sampler.tick, EVERY_S, 1.0),
+        Timer("judge alerts", watch.tick, watching.EVERY_S, 2.0),
+        Timer("post alerts", webhook.tick, posting.EVERY_S, 2.0),
+    )
+    client = f"client {number}"
+    parts = [
+        Part(client, _Client(its)),
+        Part(f"watching {number}", _Watching(), needs=(client,), timers=timers),
+    ]
+    return sampler, watch, parts
 
 
 def _kept_part(file: Path, rooms: Sequence[_Room]) -> Part:

@@ -12,22 +12,21 @@ import contextlib
 import dataclasses
 import json
 import os
-import random
 import selectors
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from roquet.base.errors import RoquetError
-from roquet.testing.java_classes import archive_flags, archive_path, compiled, dump_flags
+from roquet.testing.java_classes import archive_flags, compiled
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Mapping, Sequence
 
 VERSION = "5.5.0"
@@ -220,7 +219,12 @@ class Process:
 
 
 def java_command(
-    jars: Path, home: Path, main: str, *arguments: str, heap: str, classes: Path | None = None
+    jars: Path,
+    home: Path,
+    main: str,
+    *arguments: str,
+    heap: str = "512m",
+    classes: Path | None = None,
 ) -> list[str]:
     """Return the command line of a JVM whose logs and passing files stay below `home`.
 
@@ -252,39 +256,17 @@ def java_broker(jars: Path, folder: Path, plan: BrokerPlan, *, as_shipped: bool 
         plan = dataclasses.replace(plan, extra={**SPARING, **plan.extra})
     main = "org.apache.rocketmq.broker.BrokerStartup"
     config = str(plan.write(folder))
-    command = java_command(jars, folder, main, "-c", config, heap="512m")
+    command = java_command(jars, folder, main, "-c", config)
     return Process(f"java-{plan.name}", command, folder)
-
-
-def make_archive(jars: Path) -> Path:
-    """Return the archive of classes, after a Java broker has left it when there is none (10 s)."""
-    path = archive_path(jars)
-    if path.exists():
-        return path
-    draft = path.with_suffix(f".{os.getpid()}")
-    with tempfile.TemporaryDirectory() as name:
-        home = Path(name)
-        timers = {"timerWheelEnable": "true"}
-        port = free_port(random.Random())  # noqa: S311  (no secret)
-        broker = java_broker(jars, home, BrokerPlan("b", port, "127.0.0.1:1", home / "s", timers))
-        broker.command[1:1] = dump_flags(draft)
-        broker.start()
-        broker.stop()
-        if not draft.exists():
-            raise JavaError(f"no archive of classes:\n{broker.output.read_text(errors='replace')}")
-    for old in path.parent.glob(f"{jars.name}-????????????.jsa"):
-        old.unlink()
-    return draft.rename(path)
 
 
 def java_container(jars: Path, folder: Path, port: int, namesrv: str) -> Process:
     """Return the Java container of brokers, with none in it and not yet started."""
     folder.mkdir(parents=True, exist_ok=True)
-    main = "org.apache.rocketmq.container.BrokerContainerStartup"
     config = folder / "container.conf"
     config.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\nnamesrvAddr={namesrv}\n")
-    command = java_command(jars, folder, main, "-c", str(config), heap="512m")
-    return Process("java-container", command, folder)
+    main = "org.apache.rocketmq.container.BrokerContainerStartup"
+    return Process("java-container", java_command(jars, folder, main, "-c", str(config)), folder)
 
 
 def roquet_process(name: str, folder: Path, *arguments: str) -> Process:
@@ -479,6 +461,8 @@ class Driver:
 
 def main() -> int:
     """Fetch the jars, make the archive of their classes and say where they are."""
+    from roquet.testing import java_archive  # noqa: PLC0415  (it starts what is made here)
+
     if sys.argv[1:] != ["fetch"]:
         sys.stderr.write("usage: python -m roquet.testing.java fetch\n")
         return 2
@@ -490,7 +474,7 @@ def main() -> int:
             return 1
         if version == VERSION:
             try:
-                make_archive(folder)
+                java_archive.make_archive(folder)
             except JavaError as error:
                 sys.stderr.write(f"JVMs will start without an archive of classes: {error}\n")
         count = len(list(folder.glob("*.jar")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from grpc_calls import Calls, consumer, fronted, message
@@ -149,6 +150,14 @@ class Closed:
         """Have nothing of several parts in one write."""
         assert messages
         return False
+
+    def has_room(self) -> bool:
+        """Take each message at once."""
+        return True
+
+    def turn(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Be the only call of the connection."""
+        return contextlib.nullcontext()
 
     def finish(self, status: int, text: str) -> None:
         """Take the end."""

@@ -179,16 +179,17 @@ def cases() -> dict[str, Case]:  # noqa: PLR0915 # one line a case
     case("behind one that is not shown", made("c", BETWEEN), AUTHORITY, False)
     case("behind one that is trusted", made("c", BETWEEN), [BETWEEN, AUTHORITY], True)
     case("behind one that alone is trusted", made("c", BETWEEN), BETWEEN, False)
-    for what, changes in {
+    others: dict[str, dict[str, Any]] = {
         "no authority": {"ca": False},
         "one that may not sign": {"ca": True, "usage": ("crl_sign",)},
         "one for servers": {"ca": True, "purposes": (SERVER,)},
         "an expired one": {"ca": True, "days": (-10, -1)},
         "one of another": {"ca": True, "by": SAME_NAME},
-    }.items():
+    }
+    for what, changes in others.items():
         between = made("b", **{"by": AUTHORITY, **changes})
         case(f"behind {what}", [made("c", between), between], AUTHORITY, False)
-    for what, changes, taken in (
+    roots: tuple[tuple[str, dict[str, Any], bool], ...] = (
         ("without constraints", {}, False),
         ("no authority", {"ca": False}, False),
         ("expired", {"ca": True, "days": (-10, -1)}, False),
@@ -198,7 +199,8 @@ def cases() -> dict[str, Case]:  # noqa: PLR0915 # one line a case
         ("of no path", {"ca": True, "path": 0}, True),
         ("for names of the client", {"ca": True, "more": (below("a.org"),)}, True),
         ("for other names", {"ca": True, "more": (below("b.org"),)}, False),
-    ):
+    )
+    for what, changes, taken in roots:
         root = made("root", **changes)
         case(f"of a root {what}", made("c", root, more=(named("a.org"),)), root, taken)
     flat = made("root", ca=True, path=0)

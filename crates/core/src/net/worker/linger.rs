@@ -19,7 +19,7 @@ use crate::socket;
 /// How long what still comes is dropped.
 const LINGER: Duration = Duration::from_secs(1);
 /// Sockets of a thread that are closed so at a time; any other is closed at once.
-const LINGERS_MAX: usize = 256;
+const LINGERS_MAX: usize = 64;
 
 /// What is left of a connection that has ended.
 pub(super) struct Linger {

@@ -835,6 +835,11 @@ class NetThreads:
         """Count bytes that the loop keeps for connections of its own towards the common bound."""
     def used(self) -> int:
         """Bytes kept for all connections."""
+    def listen(self) -> bool:
+        """Have the descriptor of a thread readable once, without news, when a peer of it writes.
+
+        True when no peer has written since this was asked before.
+        """
     def connections(self) -> list[int]:
         """How many connections each thread has."""
     def fail(self, remark: str) -> None:

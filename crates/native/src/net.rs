@@ -138,6 +138,11 @@ impl NetThreads {
         self.net.used()
     }
 
+    /// Wake the loop once when a peer writes; whether none has since this was asked before.
+    fn listen(&self) -> bool {
+        self.net.listen()
+    }
+
     /// How many connections each thread has.
     fn connections(&self) -> Vec<usize> {
         self.net.connections()

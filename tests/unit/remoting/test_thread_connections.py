@@ -103,6 +103,27 @@ def test_bytes_kept_by_threads_and_by_the_loop_have_one_bound() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("_io_threads", [1, 4], ids=["one", "four"], indirect=True)
+def test_loop_that_rests_is_woken_when_a_peer_writes_to_a_thread() -> None:
+    async def main() -> None:
+        async with serving() as running:
+            assert running.server._native is not None
+            threads, heard = running.server._native.connections, list[int]()
+            raw = await running.raw()
+            raw.write(ask(ECHO, 1))
+            await raw.read()
+            threads.is_quiet()
+            assert threads.is_quiet()
+            threads.asked = lambda: heard.append(1)
+            raw.write(b"\0")  # no frame, so that there is no other news
+            await until(lambda: heard)
+            assert not threads.is_quiet()
+            assert threads.is_quiet()
+            await raw.close()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("leaves", ["half", "whole"])
 def test_requests_before_the_end_of_a_connection_are_all_executed(leaves: str) -> None:
     async def main() -> None:

@@ -138,6 +138,8 @@ pub(super) struct Lane {
     connections: AtomicUsize,
     holds: AtomicBool,
     parks: AtomicBool,
+    /// Whether the loop wants to be woken when a peer writes.
+    listens: AtomicBool,
     /// How far slaves have copied the log.
     copied: AtomicU64,
     /// Up to where copies that no slave has proven do not count.
@@ -155,6 +157,7 @@ impl Lane {
             connections: AtomicUsize::new(0),
             holds: AtomicBool::new(false),
             parks: AtomicBool::new(false),
+            listens: AtomicBool::new(false),
             copied: AtomicU64::new(0),
             lapsed: AtomicU64::new(0),
         })
@@ -223,6 +226,12 @@ impl Lane {
         self.told.fd()
     }
 
+    /// Wakes the loop once when a peer writes from now on; true when none has written since this was
+    /// asked before.
+    pub(super) fn listen(&self) -> bool {
+        self.listens.swap(true, Ordering::SeqCst)
+    }
+
     pub(super) fn take(&self) -> Vec<News> {
         self.told.clear();
         let mut outbox = hold(&self.outbox);
@@ -257,6 +266,13 @@ impl Lane {
 
     pub(super) fn awake(&self) {
         self.wake.clear();
+    }
+
+    /// Notes that a peer has written.
+    pub(super) fn heard(&self) {
+        if self.listens.load(Ordering::Relaxed) && self.listens.swap(false, Ordering::SeqCst) {
+            self.told.notify();
+        }
     }
 
     /// What has come for the thread, if anything.

@@ -106,6 +106,11 @@ impl Limits {
         }
     }
 
+    /// Whether the clock moves only when that is told.
+    pub(super) fn stands(&self) -> bool {
+        self.stands_at.load(Ordering::Relaxed) != MOVES
+    }
+
     /// Goes by the loop's clock: what waits here and there is measured by one.
     /// `stands` is for a clock that moves in steps, each of which is told, as one of tests does.
     pub(super) fn set_now(&self, now_ms: i64, stands: bool) {

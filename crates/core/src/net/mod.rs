@@ -168,6 +168,15 @@ impl Net {
         self.limits.used()
     }
 
+    /// Has the loop woken once, without news, when a peer of a thread writes; true when none has
+    /// written since this was asked before.
+    pub fn listen(&self) -> bool {
+        // Every lane, whatever the first of them says.
+        self.lanes
+            .iter()
+            .fold(true, |quiet, lane| lane.listen() && quiet)
+    }
+
     /// How many connections each thread has.
     pub fn connections(&self) -> Vec<usize> {
         self.lanes.iter().map(|lane| lane.connections()).collect()

@@ -27,6 +27,8 @@ const RECEIVE_SIZE: usize = 256 << 10;
 const WAKE: u64 = 0;
 /// Pause between two looks at what has waited too long, in milliseconds.
 const TICK_MS: i32 = 50;
+/// Longest pause while nothing but pulls wait: the clock may be set meanwhile.
+const REST_MS: i32 = 1_000;
 /// How long a peer that has left may keep its connection for requests that are worked on.
 const LEAVE: Duration = Duration::from_secs(1);
 
@@ -85,15 +87,7 @@ impl Worker {
         let mut found = Vec::new();
         while !self.stops {
             found.clear();
-            let ends = !self.closing.is_empty() || !self.lingers.is_empty();
-            let waits = self.lane.holds() || self.lane.parks() || ends;
-            let more = waits && self.ingest().is_some_and(|core| core.has_due());
-            let timeout_ms = match (more, waits) {
-                (true, _) => 0,
-                (false, true) => TICK_MS,
-                (false, false) => -1,
-            };
-            let waited = self.poll.wait(timeout_ms, &mut found);
+            let waited = self.poll.wait(self.pause_ms(), &mut found);
             assert!(waited.is_ok(), "epoll fails: {waited:?}");
             // Before the inbox is emptied, never after: an order in between would wake nobody.
             if found.iter().any(|(key, _)| *key == WAKE) {
@@ -114,6 +108,30 @@ impl Worker {
         for key in self.connections.keys().copied().collect::<Vec<_>>() {
             self.end(key, String::new());
         }
+    }
+
+    /// For how many milliseconds to wait when nothing happens; below 0: for ever.
+    fn pause_ms(&self) -> i32 {
+        let ends = !self.closing.is_empty() || !self.lingers.is_empty();
+        let ticks = self.lane.parks() || ends;
+        if !ticks && !self.lane.holds() {
+            return -1;
+        }
+        let Some(core) = self.ingest() else {
+            return TICK_MS;
+        };
+        if core.has_due() {
+            return 0;
+        }
+        if ticks || self.limits.stands() {
+            return TICK_MS;
+        }
+        // Whatever a held pull waits for wakes the thread: only its deadline does not.
+        let left_ms = core.held_until_ms().map_or(i64::MAX, |until_ms| {
+            until_ms.saturating_sub(self.limits.now_ms())
+        });
+        let longest_ms = i64::from(REST_MS);
+        i32::try_from(left_ms.clamp(i64::from(TICK_MS), longest_ms)).unwrap_or(TICK_MS)
     }
 
     fn ingest(&self) -> Option<MutexGuard<'_, Ingest>> {
@@ -298,7 +316,10 @@ impl Worker {
         match got {
             // Nobody half-closes a RocketMQ connection.
             Ok(0) => self.leave(key),
-            Ok(got) => return Some(got),
+            Ok(got) => {
+                self.lane.heard();
+                return Some(got);
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => {

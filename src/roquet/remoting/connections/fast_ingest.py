@@ -104,6 +104,7 @@ class FastPath:
         self.connections.refresh = self.refresh
         self.connections.settle = self._settle_if_open
         self.connections.serve = self._serve
+        self.connections.asked = self.rest.asked
         # Bound once: it is asked for every read.
         self._before = owner.before
         self.now_ms = clock.now_ms
@@ -119,8 +120,7 @@ class FastPath:
         self.begins: Callable[[], None] = lambda: None
         """Hears of the first of them."""
         self._call_pop: Callable[[PopHere, Give], bytes | None] = no_pop
-        self._serving = False
-        self._was_used = False
+        self._serving = self._was_used = False
         self._pause_s = TICK_S
         self._refresh_is_due = False
         self._native: NativeIngest | None = None
@@ -356,8 +356,8 @@ class FastPath:
         self._was_used = False
 
     def _idle_pause_s(self) -> float:
-        # What the threads of connections read, nobody here hears of.
-        if not self.rest.look(idle=not (self.connections.threads or self._serving or self.waiting)):
+        quiet = self.connections.is_quiet()
+        if not self.rest.look(idle=quiet and not (self._serving or self.waiting)):
             return IDLE_TICK_S
         until_ms = self.native.held_until_ms()
         left_s = REST_S if until_ms is None else (until_ms - self.now_ms()) / 1000

@@ -80,6 +80,8 @@ class NativeConnections:
         """Books what the threads have counted: processors are about to ask."""
         self.resume: Callable[[int, Command], None] = _nowhere
         """Takes a held pull that may no longer be answered by a thread."""
+        self.asked: Callable[[], None] = _nothing
+        """Hears that a peer has written: with news, and after `is_quiet` without."""
         self.serve: Callable[[], None] = _nothing
         """Answers the held pulls that are due on the loop."""
 
@@ -164,6 +166,10 @@ class NativeConnections:
             self._net.set_now(now_ms, self.clock_stands)
             self._net.set_beside(sum(budget.used for budget in self._budgets))
 
+    def is_quiet(self) -> bool:
+        """Tell whether no peer has written since this was asked; the first wakes the loop."""
+        return self._net is None or self._net.listen()
+
     def budget(self, bytes_max: int) -> Budget:
         """Return a port's, for its connections on the loop: one bound for all ports and threads.
 
@@ -232,6 +238,7 @@ class NativeConnections:
         net = self._net
         if net is None:
             return
+        self.asked()
         news = net.take(thread)
         # A processor may ask for figures: let them be right.
         self.settle()

@@ -11,6 +11,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from roquet.broker.pop.buffer.service import PopBuffer
+from roquet.broker.pop.receive.polls import PopPolls
 from roquet.remoting.codec import encode
 from roquet.roquet_native import decode_records
 from roquet.service.lanes import Lanes
@@ -51,6 +52,8 @@ class Quiet:
 
         parts = (part.service for part in broker.app._parts)
         (self._buffer,) = (part for part in parts if isinstance(part, PopBuffer))
+        parts = (part.service for part in broker.app._parts)
+        self._polls = [part for part in parts if isinstance(part, PopPolls)]
 
     def _heard(self, arrivals: Sequence[tuple[str, int, int]]) -> None:
         self._ends.update({(topic, queue_id): end for topic, queue_id, end in arrivals})
@@ -70,6 +73,12 @@ class Quiet:
         ):
             assert loop.time() < until, "the dispatcher does not keep up"
             await asyncio.sleep(0.001)
+
+    async def held(self, count: int) -> None:
+        """Wait until so many pops wait for a message."""
+        async with asyncio.timeout(60):
+            while sum(map(len, self._polls)) != count:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
 
     def _is_storing(self) -> bool:
         """Tell whether checkpoints leave memory, with a flush to wait for between two records."""

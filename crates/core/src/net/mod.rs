@@ -171,10 +171,11 @@ impl Net {
     /// Has the loop woken once, without news, when a peer of a thread writes; true when none has
     /// written since this was asked before.
     pub fn listen(&self) -> bool {
-        // Every lane, whatever the first of them says.
-        self.lanes
-            .iter()
-            .fold(true, |quiet, lane| lane.listen() && quiet)
+        let mut quiet = true;
+        for lane in &self.lanes {
+            quiet &= lane.listen();
+        }
+        quiet
     }
 
     /// How many connections each thread has.

@@ -107,11 +107,14 @@ def test_threads_of_connections_are_compared_with_the_cores(
 
 
 @pytest.mark.parametrize(
-    ("total", "free", "verdict", "helps"),
+    ("total", "free", "has_log", "verdict", "helps"),
     [
-        (100 << 30, 10 << 30, "warn", "deleted early from 75 % on"),
-        (100 << 30, 1 << 20, "FAIL", "two log files"),
-        (100 << 30, 50 << 30, "ok", ""),
+        (100 << 30, 10 << 30, False, "warn", "deleted early from 75 % on"),
+        (100 << 30, 1 << 20, False, "FAIL", "two log files"),
+        (100 << 30, 50 << 30, False, "ok", ""),
+        (100 << 30, 10 << 30, True, "warn", "deleted early from 75 % on"),
+        (100 << 30, 32 << 20, True, "warn", "no room for the next log file"),
+        (100 << 30, 1 << 20, True, "FAIL", "tables and queues"),
     ],
 )
 def test_a_disk_that_fills_up_is_named(
@@ -121,13 +124,21 @@ def test_a_disk_that_fills_up_is_named(
     *,
     total: int,
     free: int,
+    has_log: bool,
     verdict: str,
     helps: str,
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
     full = usage._replace(total=total, used=total - free, free=free)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
-    code, found = looks(capsys, tmp_path, "bindAddress=127.0.0.1", *SMALL)
+    settings = SMALL
+    if has_log:
+        log = tmp_path / "store" / "commitlog" / "00000000000000000000"
+        log.parent.mkdir(parents=True)
+        log.touch()
+        os.truncate(log, 1 << 30)
+        settings = ("listenPort=0",)
+    code, found = looks(capsys, tmp_path, "bindAddress=127.0.0.1", *settings)
     assert found["disk"]["verdict"] == verdict
     assert helps in found["disk"]["helps"]
     assert (code == 1) == (verdict == "FAIL")

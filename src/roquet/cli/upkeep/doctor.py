@@ -35,6 +35,8 @@ OPEN_FILES_MIN = 65_536
 MAPS_MIN = 65_530
 FREE_PERCENT_MIN = 15
 _GIBIBYTE = 1 << 30
+_TABLES_ROOM = 16 << 20
+"""Bytes that must be free for a start over a store that has its log already."""
 _MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
 _NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs")
 _EPOCH_2024_S = 1_704_067_200
@@ -216,10 +218,16 @@ def _disk(config: BrokerConfig) -> Iterator[Look]:
     usage = shutil.disk_usage(place)
     free = 100 * usage.free // usage.total
     found = f"{folder}: {usage.free / _GIBIBYTE:.1f} GiB free, {free} %"
-    needed = 2 * config.store.commit_log_file_bytes
-    if usage.free < needed:
-        helps = f"a broker begins with two log files, {needed / _GIBIBYTE:.1f} GiB"
+    file_bytes = config.store.commit_log_file_bytes
+    logs = (config.store.commit_log or f"{folder}/commitlog").split(",")
+    has_log = any(any(Path(it.strip()).glob("*")) for it in logs)
+    if usage.free < (_TABLES_ROOM if has_log else 2 * file_bytes):
+        needed = f"a broker begins with two log files, {2 * file_bytes / _GIBIBYTE:.1f} GiB"
+        helps = "a start writes tables and queues: free some space" if has_log else needed
         yield Look(Verdict.FAIL, "disk", found, helps)
+    elif has_log and usage.free < file_bytes:
+        helps = f"no room for the next log file, {file_bytes / _GIBIBYTE:.1f} GiB: sends end then"
+        yield Look(Verdict.WARN, "disk", found, helps)
     elif free < FREE_PERCENT_MIN:
         helps = "old files are deleted early from 75 % on, sends refused from 90 % on"
         yield Look(Verdict.WARN, "disk", found, helps)

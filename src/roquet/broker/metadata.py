@@ -34,21 +34,29 @@ class Metadata:
     deletions: Deletions
 
     async def start(self) -> None:
-        """Load the tables. Raises Corrupt when a file and its copy are both unusable.
+        """Load the tables; raises as `load` does, and DiskFull and OSError.
 
         A store without messages gets its table of offsets here, so that a kill before the first
-        commit does not make it look like one whose table was removed. Raises DiskFull, OSError.
+        commit does not make it look like one whose table was removed.
+        """
+        has_offsets = self.load()
+        if not has_offsets and not self.topics.has_queues():
+            await self.offsets.persist()
+
+    def load(self) -> bool:
+        """Load the tables and write nothing; return whether there is one of offsets.
+
+        Raises Corrupt when a file and its copy are both unusable.
         """
         self.topics.load()
         has_offsets = self.offsets.load()
         has_groups = self.groups.load()
         if self.topics.has_queues():
             self._say_what_is_missing(has_groups=has_groups, has_offsets=has_offsets)
-        elif not has_offsets:
-            await self.offsets.persist()
         self.filters.load()
         self.modes.load()
         self.deletions.load()
+        return has_offsets
 
     def _say_what_is_missing(self, *, has_groups: bool, has_offsets: bool) -> None:
         """Say which tables a store with messages lacks; what topics lost they say themselves."""

@@ -44,6 +44,7 @@ def test_a_machine_that_is_ready(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert found["address for clients"]["verdict"] in ("ok", "warn")
     assert found["name servers"]["helps"].startswith("namesrvAddr=")
     assert found["clock"]["verdict"] == "ok"
+    assert not (tmp_path / "store").exists(), "it changes nothing"
 
 
 def test_what_stands_in_the_way_is_named_with_what_helps(

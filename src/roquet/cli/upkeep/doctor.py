@@ -131,7 +131,7 @@ def _start(config: BrokerConfig) -> Iterator[Look]:
     def tables() -> str:
         StoreFormat(folder, "").check()
         refuse_if_used(folder)
-        asyncio.run(broker.metadata.start())
+        broker.metadata.load()
         return "can be read"
 
     try:

@@ -175,7 +175,7 @@ def build(
     rows: list[Part] = []
     rooms: list[_Room] = []
     for number, (own, its) in enumerate(_clusters(config, mq, others or {})):
-        sampler, watch, more = _watched(number, own, its, rules or AlertRules(), clock)
+        sampler = Sampler(its.admin, clock)
         parts = Parts(
             config=own,
             limits=limits,
@@ -184,12 +184,12 @@ def build(
             sessions=sessions,
             audit=audit,
             sampler=sampler,
-            watch=watch,
+            watch=_watch(its, clock, sampler, rules or AlertRules(), own.cluster),
             said=said,
             clients=None if number else clients,
         )
         rooms.append(_Room(parts, Front(parts, Pages(own), works)))
-        rows += more
+        rows += _parts(parts, number)
     if config.alerts_state is not None:
         rows.append(_kept_part(config.alerts_state, rooms))
     if clients is not None:
@@ -207,32 +207,25 @@ def build(
     return Console(App(rows, clock), server, sessions, watches, clients)
 
 
-def _watched(
-    number: int, own: ConsoleConfig, its: MQ, rules: AlertRules, clock: Clock
-) -> tuple[Sampler, Watch, list[Part]]:
-    """Return what looks at a cluster and judges it, and the parts that these need."""
-    sampler = Sampler(its.admin, clock)
+def _watch(mq: MQ, clock: Clock, sampler: Sampler, rules: AlertRules, cluster: str) -> Watch:
     alerts = Alerts(rules)
     webhook = Webhook(alerts.rules, clock)
-    watch = Watch(
-        its.admin,
-        clock,
-        alerts=alerts,
-        webhook=webhook,
-        sampler=sampler,
-        cluster=own.cluster,
-    )
-    timers = (
-        Timer("sample", sampler.tick, EVERY_S, 1.0),
-        Timer("judge alerts", watch.tick, watching.EVERY_S, 2.0),
-        Timer("post alerts", webhook.tick, posting.EVERY_S, 2.0),
-    )
+    return Watch(mq.admin, clock, alerts=alerts, webhook=webhook, sampler=sampler, cluster=cluster)
+
+
+def _parts(parts: Parts, number: int) -> list[Part]:
+    """Return what runs for one cluster: its client, and what looks at it."""
     client = f"client {number}"
-    parts = [
-        Part(client, _Client(its)),
+    watch = parts.watch
+    timers = (
+        Timer("sample", parts.sampler.tick, EVERY_S, 1.0),
+        Timer("judge alerts", watch.tick, watching.EVERY_S, 2.0),
+        Timer("post alerts", watch.webhook.tick, posting.EVERY_S, 2.0),
+    )
+    return [
+        Part(client, _Client(parts.mq)),
         Part(f"watching {number}", _Watching(), needs=(client,), timers=timers),
     ]
-    return sampler, watch, parts
 
 
 def _kept_part(file: Path, rooms: Sequence[_Room]) -> Part:

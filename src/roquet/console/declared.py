@@ -103,7 +103,11 @@ class Action:
     is_change: bool = True
     """Whether a console that is read-only refuses it."""
     is_own: bool = False
-    """Whether it is about the console itself."""
+    """Whether accounts of the cluster may not do it.
+
+    It is about the console itself, or changes name servers, which check nobody in access control
+    1.0: what they carry out for an account says nothing about its rights.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -393,6 +393,7 @@ ACTIONS = (
     ),
     Action(
         path="/broker/drain",
+        is_own=True,  # name servers may check nobody
         title="Have producers leave a broker",
         role=_OPERATOR,
         do=servers.drain,
@@ -400,6 +401,7 @@ ACTIONS = (
     ),
     Action(
         path="/broker/undrain",
+        is_own=True,  # name servers may check nobody
         title="Have producers come back to a broker",
         role=_OPERATOR,
         do=servers.undrain,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 KEEPER = Credentials("operator", "canary-of-operator")
 BOB = Credentials("bob-of-shop", "canary-of-bob")
 LOGIN = Login(cluster=ClusterConfig())
+DRAINS = ("/broker/drain", "/broker/undrain")
 JSON = {"content-type": "application/json"}
 
 
@@ -140,13 +141,17 @@ def test_what_is_the_consoles_own_is_not_for_accounts_of_the_cluster(tmp_path: P
             assert (await root.get(view.path)).status == 403, view.path
             assert (await root.get("/api" + view.path)).status == 403, view.path
         actions = {it.path for it in table.ACTIONS if it.is_own}
-        assert actions == {
-            "/people/invite", "/people/dismiss", "/alerts/forget", "/alerts/test",
-        }  # fmt: skip
+        people = {"/people/invite", "/people/dismiss"}
+        assert actions == {*people, "/alerts/forget", "/alerts/test", *DRAINS}
         for path in actions:
             answer = await root.call(path, name="x", role="administrator")
             assert answer.status in (400, 403), (path, answer.text)
         assert (await root.call("/people/dismiss", name="ana")).status == 403
+        # Name servers of 1.0 check nobody, so an account would drain what it has no right to.
+        bob = await browser_of(world, BOB)
+        for path in DRAINS:
+            assert (await bob.call(path, name="broker-a")).status == 403, path
+        assert "drained" not in (await world.administrator.get("/brokers")).text.partition("<p")[0]
         page = (await root.get("/")).text
         for label in ("People", "Audit log", "Alerts", "Proxies"):
             assert f">{label}</a>" not in page

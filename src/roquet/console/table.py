@@ -306,6 +306,14 @@ ACTIONS = (
                 high=18,
                 default=0,
             ),
+            Field(
+                name="delay",
+                about="seconds for which it waits, 0 for none",
+                kind="integer",
+                low=0,
+                high=topics.DELAY_MAX_S,
+                default=0,
+            ),
         ),
     ),
     Action(

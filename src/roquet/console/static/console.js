@@ -162,7 +162,12 @@
         return;
       }
       count = 0;
-      source = new EventSource(`${place.dataset.tail}?topic=${encodeURIComponent(place.dataset.topic)}`);
+      const asked = new URLSearchParams({ topic: place.dataset.topic });
+      for (const name of ["tag", "sql"]) {
+        const value = place.querySelector(`[data-${name}]`).value.trim();
+        if (value) asked.set(name, value);
+      }
+      source = new EventSource(`${place.dataset.tail}?${asked}`);
       button.textContent = "Stop";
       state.textContent = "Connecting ...";
       source.addEventListener("ready", () => { state.textContent = "Following: new messages come on top."; });
@@ -184,7 +189,7 @@
       });
       source.addEventListener("trouble", (event) => { state.textContent = JSON.parse(event.data).error; });
       source.addEventListener("end", () => stop("It ended: follow again to go on."));
-      source.onerror = () => { if (source) stop("The connection ended: follow again to go on."); };
+      source.onerror = () => { if (source) stop(count ? "The connection ended: follow again to go on." : "It cannot be followed so: check the filters, or follow again."); };
     });
   }
   document.querySelectorAll("[data-tail]").forEach(tail);

@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import json
 import shlex
+import zlib
 from typing import TYPE_CHECKING, Any
 
 from roquet.admin.lookup import found_by_id
@@ -169,10 +170,27 @@ def message_row(context: Context, it: StoredMessage) -> dict[str, Any]:
     }
 
 
+def _unpacked(body: bytes, size_max: int) -> tuple[str, bytes]:
+    """Return how a body is packed, and one byte more of its contents than are shown."""
+    for kind, magic in (("gzip", b"\x1f\x8b\x08"), ("zlib", b"\x78")):
+        if not body.startswith(magic):
+            continue
+        try:
+            # A few bytes may unpack to very many.
+            found = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32).decompress(body, size_max + 1)
+        except zlib.error:
+            continue
+        if found:
+            return kind, found
+    return "", body
+
+
 def _body(body: bytes, size_max: int) -> dict[str, Any]:
-    """Return a body as text and hex, as JSON for people if it is JSON."""
+    """Return a body as text and hex, as JSON for people if it is JSON; gzip and zlib unpacked."""
+    packed, body = _unpacked(body, size_max)
     cut = body[:size_max]
     shown: dict[str, Any] = {"cut": len(body) > size_max, "json": None, "text": None}
+    shown["packed"] = packed
     try:
         # A cut may fall within a character.
         shown["text"] = cut.decode(errors="ignore" if shown["cut"] else "strict")

@@ -22,6 +22,8 @@ PERMS = {"rw": READ_WRITE, "r": int(Perm.READ), "w": int(Perm.WRITE)}
 _TYPE = "message.type"
 _GROUPS_MAX = 50
 _PRODUCER = "ROQUET_CONSOLE"
+DELAY_MAX_S = 10 * 366 * 86_400
+"""The longest delay that a broker can allow."""
 
 
 def kind_of(topic: str, system: frozenset[str]) -> str:
@@ -185,6 +187,8 @@ async def publish(context: Context, given: Data) -> Done:
             f"the body has {len(body)} bytes, at most {context.limits.published_body} here;"
             " larger ones: roquet pub --file"
         )
+    if given["delay"] and given["delay_level"]:
+        raise UsageError("give a delay level, or a delay in seconds")
     # Producers make topics that are not there: a slip of the pen is to make none.
     await context.admin.topics.route(given["topic"])
     async with context.mq.producer(_PRODUCER) as producer:
@@ -195,6 +199,7 @@ async def publish(context: Context, given: Data) -> Done:
             keys=tuple((given["keys"] or "").split()),
             properties=_properties(given["properties"] or ""),
             delay_level=given["delay_level"],
+            delay=given["delay"] or None,
         )
     text = f"stored in queue {receipt.queue.queue_id} of {receipt.queue.broker_name}"
     if not receipt.is_durable:

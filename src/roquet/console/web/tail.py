@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import StreamingResponse
 
+from roquet.admin.matching import matcher
 from roquet.base.errors import RoquetError
 from roquet.console import declared
 from roquet.console.context import context_of
@@ -16,7 +18,7 @@ from roquet.console.web.front import address_of, failure
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -35,7 +37,19 @@ _QUEUE_MAX = 20
 _LOOK_MAX = 100
 _SHOWN = 300
 _FULL = "too many live tails are open: close one"
-_FIELDS = (Field(name="topic", about="the topic", required=True),)
+_FIELDS = (
+    Field(name="topic", about="the topic", required=True),
+    Field(name="tag", about="with one of these tags: a || b"),
+    Field(name="sql", about="that this SQL92 filter takes", size_max=1000),
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Followed:
+    topic: str
+    at: dict[MessageQueue, int]
+    """Where each queue goes on."""
+    wanted: Callable[[StoredMessage], bool]
 
 
 class Tails:
@@ -56,29 +70,30 @@ class Tails:
             if self._is_full(session):
                 raise Denied(503, _FULL)
             address, topic = address_of(request), given["topic"]
+            wanted = matcher(tag=given["tag"], sql=given["sql"])
             async with self._parts.client_of(session) as mq:
                 at = await _ends(context_of(self._parts, session, address, mq), topic)
         except RoquetError as error:
             return failure(error)
-        lines = self._followed(session, address, topic, at)
+        lines = self._followed(session, address, _Followed(topic, at, wanted))
         headers = {"x-accel-buffering": "no"}
         return StreamingResponse(lines, media_type="text/event-stream", headers=headers)
 
     async def _followed(
-        self, session: Session, address: str, topic: str, at: dict[MessageQueue, int]
+        self, session: Session, address: str, what: _Followed
     ) -> AsyncGenerator[str]:
         """Follow with the client of the session, which stays open as long."""
         try:
             async with self._parts.client_of(session) as mq:
                 context = context_of(self._parts, session, address, mq)
-                async for line in self._follow(context, session, topic, at):
+                async for line in self._follow(context, session, what):
                     yield line
         except Denied as error:
             yield _event("trouble", {"error": str(error)})
             yield _event("end", {})
 
     async def _follow(
-        self, context: Context, session: Session, topic: str, at: dict[MessageQueue, int]
+        self, context: Context, session: Session, what: _Followed
     ) -> AsyncGenerator[str]:
         if self._is_full(session):
             # Others came while the ends of the topic were asked for.
@@ -91,19 +106,19 @@ class Tails:
         session.streams += 1
         quiet = 0
         try:
-            yield _event("ready", {"queues": len(at)})
+            yield _event("ready", {"queues": len(what.at)})
             while not self._closing.is_set():
                 now_s = clock.steady_ms() / 1000
                 if now_s > end_s or not self._parts.sessions.is_alive(session, now_s):
                     break
                 try:
-                    found, skipped = await _look(context, topic, at)
+                    found, skipped = await _look(context, what.topic, what.at)
                 except RoquetError as error:
                     yield _event("trouble", {"error": str(error)})
                     found, skipped = [], 0
                 if skipped:
                     yield _event("skipped", {"count": skipped})
-                for message in found:
+                for message in filter(what.wanted, found):
                     yield _event("message", self._shown(message))
                 quiet = 0 if found else quiet + 1
                 if quiet % _BEAT == 1:

@@ -94,6 +94,7 @@ def console(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """A dev server with a topic, a group that is behind, and two dead letters."""
     home = tmp_path_factory.mktemp("dev")
     flags = ("--port", "0", "--namesrv-port", "0", "--console-port", "0")
+    flags += ("-s", "recallMessageEnable=true")
     running = Running(home, "dev", *flags)
     lines = running.lines_until("Ctrl-C")
     context = browser.new_context(viewport={"width": 1280, "height": 800})
@@ -203,12 +204,52 @@ def test_a_message_is_found_edited_and_sent_again(console: Console) -> None:
 
 
 def test_dead_letters_are_chosen_and_sent_again(console: Console) -> None:
+    SHOTS.mkdir(parents=True, exist_ok=True)
     page = console.go("/dead")
     page.get_by_role("link", name="billing").click()
     expect(page.locator("tbody tr")).to_have_count(2)
     page.get_by_label("Choose all").check()
     page.get_by_role("button", name="Send the chosen again").click()
     expect(page.locator(".note.done")).to_contain_text("2 of 2 messages sent again to billing")
+    expect(page.locator("details.results")).to_contain_text("What became of each (2)")
+    expect(page.locator("details.results tbody tr")).to_have_count(2)
+    page.screenshot(path=str(SHOTS / "console-dead-resent.png"), full_page=True)
+
+
+def test_dead_letters_are_saved_as_files(console: Console) -> None:
+    page = console.go("/dead/group?group=billing")
+    with page.expect_download() as all_of_them:
+        page.get_by_role("link", name="CSV").click()
+    assert all_of_them.value.suggested_filename == "dead-letters-billing.csv"
+    text = all_of_them.value.path().read_text("utf-8-sig")
+    assert text.count('"billing"') == 0
+    assert [it.partition(",")[0] for it in text.splitlines()[:1]] == ['"stored"']
+    assert text.count("Z\u00fcrich") == 2
+    page.get_by_label("Choose this message").first.check()
+    with page.expect_download() as chosen:
+        page.get_by_role("button", name="JSON lines").click()
+    assert chosen.value.suggested_filename == "dead-letters-billing.jsonl"
+    assert len(chosen.value.path().read_text().splitlines()) == 1
+    page.screenshot(path=str(SHOTS / "console-dead-group.png"), full_page=True)
+
+
+def test_a_timer_message_is_recalled_on_its_page(console: Console) -> None:
+    with sync.connect(f"rmq://{console.namesrv}") as mq, mq.producer("shop") as producer:
+        producer.send("orders", b"in ten minutes", keys="later-1", delay=600)
+    page = console.go("/waiting")
+    expect(page.locator("tbody tr").first).to_contain_text("orders")
+    page.get_by_label("Find one before it is due").fill("later-1")
+    page.get_by_role("button", name="Find").click()
+    page.locator("tbody a").first.click()
+    expect(page.get_by_text("for orders, until")).to_be_visible()
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=str(SHOTS / "console-recall.png"), full_page=True)
+    page.get_by_role("button", name="Recall it").click()
+    expect(page.locator(".note.done")).to_contain_text("it will not come to orders")
+    page.get_by_label("Find one before it is due").fill("later-1")
+    page.get_by_role("button", name="Find").click()
+    expect(page.get_by_text("1 left out: recalled while they waited.")).to_be_visible()
+    expect(page.locator("tbody a")).to_have_count(0)
 
 
 def test_a_setting_is_changed_and_a_broker_is_drained(console: Console) -> None:

@@ -16,6 +16,7 @@ import pytest
 import interop_commands
 from cli_harness import dev_server, roquet
 from cli_shell import Shell
+from roquet.admin.rocketmq.static_plans import extended
 from roquet.cli.app import run
 from roquet.cli.mqadmin.run import COMMANDS
 from roquet.cli.mqadmin.shared import java_map, java_order, pretty
@@ -62,11 +63,15 @@ AT_OURS = {
     "rocksDBConfigToJson": "-c {cluster}",
     "checkRocksdbCqWriteProgress": "-c {cluster}",
     "switchTimerEngine": "-c {cluster} -e R",
+    "updateStaticTopic": "-b {broker} -t Static -qn 2",
+    "remappingStaticTopic": "-b {broker} -t Static",
 }
 """Arguments that lead to a server of ours, which has no such thing."""
 WORKING = (*BUILT, *FOR_ROCKETMQ)
 ASKING = tuple(it for it in WORKING if not it.local)
-ONLY_THEIRS = tuple(it for it in FOR_ROCKETMQ if not it.local)
+NOTHING_TO_MOVE = "remappingStaticTopic"
+"""Looks for the topic, which no broker of ours has."""
+ONLY_THEIRS = tuple(it for it in FOR_ROCKETMQ if not it.local and it.name != NOTHING_TO_MOVE)
 BAD_TEXTS = ["", "a b", "../..", "é\udcff", "-1", "9" * 400, "%s{}\n"]
 
 
@@ -183,6 +188,46 @@ def test_command_for_rocketmqs_servers_says_at_ours_what_to_type(
         assert f"roquet: mqadmin {command.name}: code 3: request type " in shell.err
         assert f": roquet has no {command.lacks.removeprefix('the ')}; " in shell.err
         assert INSTEAD[command.lacks] in shell.err
+
+
+def test_ordinary_topic_is_not_made_a_static_one(shell: Shell) -> None:
+    (row,) = shell.rows("broker", "ls")
+    where = ("-b", row["broker"], "-t", "Ordinary")
+    more = ("updateStaticTopic", *where, "-qn")
+    move = (NOTHING_TO_MOVE, *where)
+    mqadmin(shell, *move)
+    assert (shell.code, shell.err) == (5, "roquet: no broker has the topic Ordinary\n")
+    mqadmin(shell, "updateTopic", "-b", row["address"], "-t", "Ordinary", "-r", "2", "-w", "2")
+    for words in ((*more, "4"), move):
+        mqadmin(shell, *words)
+        told = f"roquet: the broker {row['broker']} has Ordinary as an ordinary topic\n"
+        assert (shell.code, shell.err) == (2, told)
+    for wrong in ("0", "-1", "70000", "x"):
+        mqadmin(shell, *more, wrong)
+        assert (shell.code, "-qn" in shell.err) == (2, True), shell.err
+    mqadmin(shell, NOTHING_TO_MOVE, "-b", "nobody", "-t", "Ordinary")
+    assert (shell.code, "no master of nobody" in shell.err) == (5, True), shell.err
+
+
+def test_mapping_file_is_checked_before_anything_is_changed(shell: Shell, tmp_path: Path) -> None:
+    (row,) = shell.rows("broker", "ls")
+    broker, file = row["broker"], tmp_path / "plan.json"
+    plan = extended("Planned", 2, [broker], {}, 1_800_000_000_000)
+    words = ("-b", broker, "-t", "Planned", "-mf", str(file))
+    file.write_bytes(plan.encode())
+    mqadmin(shell, "updateStaticTopic", *words, "-qn", "2", "-fr", "true")
+    assert (shell.code, "code 3: request type 513 not supported" in shell.err) == (1, True)
+    for text, told in (
+        (b"{", "cannot be read"),
+        (b"{}", "has no mapping of Planned"),
+        (plan.encode().replace(b"Planned", b"Other"), "has no mapping of Planned"),
+        (plan.encode().replace(b'"queueId":1', b'"queueId":7'), "is no queue of the broker"),
+        (plan.encode().replace(b'MapIn":[]', b'MapIn":["x"]'), "x is without a mapping"),
+    ):
+        file.write_bytes(text)
+        mqadmin(shell, NOTHING_TO_MOVE, *words)
+        assert (shell.code, shell.err.count("\n")) == (2, 1), shell.err
+        assert told in shell.err
 
 
 def test_file_that_is_no_compaction_log_is_told(

@@ -176,6 +176,8 @@ class GetTopicConfigRequest(Header):
     """Java: GetTopicConfigRequestHeader (GET_TOPIC_CONFIG 351)."""
 
     topic: str = wire("topic", "str")
+    logical: bool | None = wire("lo", "bool", default=None)
+    """Whether the mapping of a static topic is wanted as well."""
 
 
 class GetSubscriptionGroupConfigRequest(Header):

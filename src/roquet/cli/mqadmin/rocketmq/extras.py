@@ -51,7 +51,7 @@ async def get_cold_reads(admin: Admin, options: argparse.Namespace) -> int:
         if found is None:
             output.line(f"Broker[{address}] has no cold ctr table !")
         else:
-            output.line(pretty(_plain(_with_times(found))))
+            output.line(pretty(with_times(found)))
     return 0
 
 
@@ -71,10 +71,11 @@ async def _titled(admin: Admin, options: argparse.Namespace) -> dict[str, str]:
     return titles
 
 
-def _with_times(found: Json) -> Json:
-    """Return cold reads with times in place of milliseconds."""
+def with_times(found: Json) -> Json:
+    """Return cold reads with times in place of milliseconds, fit for a terminal."""
     rows = fields.obj(found, "runtimeTable")
-    return found | {"runtimeTable": {name: _row(fields.obj(rows, name)) for name in rows}}
+    timed = found | {"runtimeTable": {name: _row(fields.obj(rows, name)) for name in rows}}
+    return fields.as_object(_plain(timed), "cold reads")
 
 
 def _plain(value: object) -> object:

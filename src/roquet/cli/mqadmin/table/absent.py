@@ -6,20 +6,6 @@ from roquet.cli.mqadmin.table.declared import Java
 
 ABSENT: tuple[Java, ...] = (
     Java(
-        "updateStaticTopic",
-        "Creates or extends a topic with a fixed number of logical queues",
-        "c:clusters b:brokers t:topic! qn:totalQueueNum! mf:mapFile fr:forceReplace",
-        one_of=("brokers", "clusters"),
-        lacks="static topics",
-    ),
-    Java(
-        "remappingStaticTopic",
-        "Moves the logical queues of a static topic to other brokers",
-        "c:clusters b:brokers t:topic! mf:mapFile fr:forceReplace",
-        one_of=("brokers", "clusters"),
-        lacks="static topics",
-    ),
-    Java(
         "exportMetadataInRocksDB",
         "Prints metadata from a RocksDB directory on the local disk",
         "p:path! t:configType! j:jsonEnable",

@@ -20,6 +20,22 @@ FOR_ROCKETMQ: tuple[Java, ...] = (
         work="rocketmq.extras:remove_broker",
     ),
     Java(
+        "updateStaticTopic",
+        "Creates or extends a topic with a fixed number of logical queues",
+        "c:clusters b:brokers t:topic! qn:totalQueueNum! mf:mapFile fr:forceReplace",
+        one_of=("brokers", "clusters"),
+        lacks="static topics",
+        work="rocketmq.static_topics:update",
+    ),
+    Java(
+        "remappingStaticTopic",
+        "Moves the logical queues of a static topic to other brokers",
+        "c:clusters b:brokers t:topic! mf:mapFile fr:forceReplace",
+        one_of=("brokers", "clusters"),
+        lacks="static topics",
+        work="rocketmq.static_topics:remap",
+    ),
+    Java(
         "getSyncStateSet",
         "Prints in-sync and out-of-sync replicas from the controller",
         "a:controllerAddress! c:clusterName b:brokerName i:interval",

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import re
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import roquet
 from interop_twins import MASKS, NUMBER
-from interop_world import has_route, messages, until
+from interop_world import has_route, messages, registered, until
 from rocketmq_world import RocketmqWorld
+from roquet.admin.rocketmq.static_plans import queues_of
 from roquet.cli.app import run
+from roquet.testing.java import Driver, fetch_jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from roquet.testing.java import Driver
+    from roquet.protocol.bodies.rocketmq.static_topics import StaticTopic
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(900)]
 
 SAME = (
     ("getControllerMetaData", "-a {controller}"),
@@ -55,10 +63,15 @@ REFUSED = (
 
 
 @pytest.fixture(scope="module")
-def foreign(
-    jars: Path, driver: Driver, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RocketmqWorld]:
-    world = RocketmqWorld.start(jars, tmp_path_factory.mktemp("foreign"))
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    built = Driver(fetch_jars(), tmp_path_factory.mktemp("driver"))
+    yield built
+    built.close()
+
+
+@pytest.fixture(scope="module")
+def foreign(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RocketmqWorld]:
+    world = RocketmqWorld.start(fetch_jars(), tmp_path_factory.mktemp("foreign"))
     try:
         # The first call of a JVM takes long on a busy machine.
         asked = ("getControllerMetaData", "-a {controller}")
@@ -130,6 +143,68 @@ def test_container_starts_and_stops_a_broker_by_either_tool(
     assert len(shown("".join(mine))) == 2
 
 
+def test_compaction_log_is_printed_as_javas_tool_prints_it(
+    foreign: RocketmqWorld, driver: Driver
+) -> None:
+    compacted = "-t Compacted -r 1 -w 1 -a +cleanup.policy=COMPACTION"
+    done(foreign, "updateTopic", f"-b {{alone}} {compacted}")
+    until("the route", lambda: has_route(foreign.namesrv, "Compacted", "alone"))
+    driver.send(foreign.namesrv, "Compacted", messages(5, seed=3))
+    folder = Path(foreign.facts["folder"]) / "store-alone" / "compaction" / "compactionLog"
+    file = folder / "Compacted" / "0" / "00000000000000000000"
+    until("all in the log", lambda: file.exists() and file.read_bytes().count(b"key-3-") == 5)
+    words = f"-f {file}"
+    java = javas(driver, foreign, "dumpCompactionLog", words)
+    assert done(foreign, "dumpCompactionLog", words) == java
+    assert java.count("MessageExt [brokerName=null, queueId=0,") == 5
+
+
+def spread(world: RocketmqWorld, topic: str) -> dict[str, int]:
+    """Return how many logical queues each broker is written for."""
+
+    async def asked() -> dict[str, StaticTopic]:
+        async with roquet.connect(f"rmq://{world.namesrv}") as mq:
+            return await mq.admin().static_topics.get(topic)
+
+    queues = queues_of(asyncio.run(asked())).values()
+    return dict(Counter(parts[-1].broker_name for parts in queues))
+
+
+def test_static_topics_are_made_extended_and_moved_by_either_tool(
+    foreign: RocketmqWorld, driver: Driver
+) -> None:
+    done(foreign, "addBroker", "-c {container} -b {contained_file}")
+    until("registration", lambda: registered(foreign.namesrv, "alone", "contained"))
+
+    def both(name: str, words: str) -> None:
+        """Have each tool change what the other one has changed before."""
+        java = javas(driver, foreign, name, f"{words} -t Theirs")
+        mine = done(foreign, name, f"{words} -t Mine")
+        assert plain(mine) == plain(java), java
+        java = javas(driver, foreign, name, words.replace("-qn 4", "-qn 6") + " -t Mine")
+        mine = done(foreign, name, words.replace("-qn 4", "-qn 6") + " -t Theirs")
+        assert plain(mine) == plain(java), java
+
+    def plain(text: str) -> list[str]:
+        return re.sub(r"\S+/(Mine|Theirs)-\d+", "FILE", text).splitlines()
+
+    both("updateStaticTopic", "-c {cluster} -qn 4")
+    for topic in ("Mine", "Theirs"):
+        assert spread(foreign, topic) == {"alone": 3, "contained": 3}
+        until("the route", partial(has_route, foreign.namesrv, topic, "contained"))
+    given = messages(30, seed=5)
+    driver.send(foreign.namesrv, "Mine", given)
+    both("remappingStaticTopic", "-b contained")
+    for topic in ("Mine", "Theirs"):
+        assert spread(foreign, topic) == {"contained": 6}
+    more = messages(30, seed=6)
+    driver.send(foreign.namesrv, "Mine", more)
+    received = driver.consume(foreign.namesrv, "Mine", "movers", 60)
+    assert sorted(it["keys"] for it in received) == sorted(it["keys"] for it in given + more)
+    code, _, err = ours(foreign, "updateStaticTopic", "-b alone -t Mine -qn 6")
+    assert (code, err) == (2, "roquet: Mine has 6 queues, and can only get more than that\n")
+
+
 def test_master_is_elected_and_its_members_are_shown_which_javas_tool_cannot_read(
     foreign: RocketmqWorld, driver: Driver
 ) -> None:
@@ -153,19 +228,3 @@ def test_master_is_elected_and_its_members_are_shown_which_javas_tool_cannot_rea
         "clear broker alone metadata from controller success!\n"
     )
     assert "brokerId=2" not in done(foreign, "getSyncStateSet", sets)
-
-
-def test_compaction_log_is_printed_as_javas_tool_prints_it(
-    foreign: RocketmqWorld, driver: Driver
-) -> None:
-    compacted = "-t Compacted -r 1 -w 1 -a +cleanup.policy=COMPACTION"
-    done(foreign, "updateTopic", f"-b {{alone}} {compacted}")
-    until("the route", lambda: has_route(foreign.namesrv, "Compacted", "alone"))
-    driver.send(foreign.namesrv, "Compacted", messages(5, seed=3))
-    folder = Path(foreign.facts["folder"]) / "store-alone" / "compaction" / "compactionLog"
-    file = folder / "Compacted" / "0" / "00000000000000000000"
-    until("all in the log", lambda: file.exists() and file.read_bytes().count(b"key-3-") == 5)
-    words = f"-f {file}"
-    java = javas(driver, foreign, "dumpCompactionLog", words)
-    assert done(foreign, "dumpCompactionLog", words) == java
-    assert java.count("MessageExt [brokerName=null, queueId=0,") == 5

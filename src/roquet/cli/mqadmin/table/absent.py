@@ -9,7 +9,7 @@ ABSENT: tuple[Java, ...] = (
         "exportMetadataInRocksDB",
         "Prints metadata from a RocksDB directory on the local disk",
         "p:path! t:configType! j:jsonEnable",
-        lacks="metadata or queues in RocksDB",
+        lacks="reader of RocksDB's files",
     ),
     Java(
         "startMonitoring",

@@ -23,6 +23,7 @@ INSTEAD = {
     "broker containers": "start each broker as a process: roquet broker -c FILE",
     "static topics": "ordinary ones are made by: roquet topic create",
     "metadata or queues in RocksDB": "its tables are JSON files: roquet store check STORE",
+    "reader of RocksDB's files": "a broker writes its tables as JSON: mqadmin rocksDBConfigToJson",
     "the controller": "roles are shown and changed by: roquet ha",
     "compaction": "the latest message of a key is found by: roquet msg find TOPIC -k KEY",
     "cold data flow control": "who reads how far back is shown by: roquet group lag",

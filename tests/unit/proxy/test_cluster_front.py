@@ -400,6 +400,31 @@ def test_half_message_ends_at_its_broker_through_another_proxy(tmp_path: Path) -
     run(tmp_path, tell)
 
 
+def test_half_message_that_a_rocketmq_proxy_began_is_found_by_its_id(tmp_path: Path) -> None:
+    """Such a proxy names the transaction by the id of the message."""
+
+    async def tell(world: World) -> None:
+        name = "0102030405060708090A0B0C0D0E0F10"
+        half = message("Transaction", b"half", message_type=4, message_id=name)
+        assert (await world.send(half)).status.code == Code.OK
+        await until(
+            "dispatch",
+            lambda: all(one.store.dispatch_behind() == 0 for one in world.behind.brokers),
+        )
+        request = pb.EndTransactionRequest(message_id=name, resolution=1)
+        for topic, text in (("Normal", name), ("Transaction", name[:-1]), ("Transaction", "\n")):
+            request.topic.name, request.transaction_id = topic, text
+            answer = await world.call("EndTransaction", request)
+            assert answer.status.code in {Code.INTERNAL_SERVER_ERROR, Code.INVALID_TRANSACTION_ID}
+        request.topic.name, request.transaction_id = "Transaction", name
+        answer = await world.call("EndTransaction", request)
+        assert answer.status.code == Code.OK, answer.status
+        found = [*await taken(world, "Transaction"), *await taken(world, "Transaction")]
+        assert [one.body for one in found] == [b"half"]
+
+    run(tmp_path, tell)
+
+
 def test_broker_asks_a_producer_of_the_proxy_about_a_half_message(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         await world.show(producer("Transaction"))

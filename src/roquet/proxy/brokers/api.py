@@ -122,6 +122,15 @@ class Subscriber(NamedTuple):
     """Whether it has shown the settings of a consumer of the group; others are told nothing."""
 
 
+class HalfPlace(NamedTuple):
+    """Where a half message is."""
+
+    physical_offset: int
+    half_offset: int
+    broker: str
+    """Empty in an id of an earlier release: that broker was alone."""
+
+
 class Pulled(NamedTuple):
     """What a read of one queue found."""
 
@@ -227,6 +236,10 @@ class Brokers(Protocol):
         self, broker: str, request: EndTransactionRequest, caller: Caller
     ) -> None:
         """Commit a half message or roll it back; `broker` is empty where an id names none."""
+        ...
+
+    async def find_half(self, topic: str, transaction: str, caller: Caller) -> HalfPlace | None:
+        """Return where the half message of a transaction is that another proxy has begun."""
         ...
 
     def source(self, broker: str, wanted: PopRequest) -> Source:

@@ -133,6 +133,10 @@ class LocalBrokers:
             raise Rejected(Code.INTERNAL_SERVER_ERROR, "cannot found transaction data")
         await self._operations.end_transaction(request, caller)
 
+    async def find_half(self, topic: str, transaction: str, caller: Caller) -> None:
+        """Find nothing: before a broker that serves gRPC itself no other proxy is expected."""
+        del topic, transaction, caller
+
     def source(self, broker: str, wanted: PopRequest) -> Source:
         """Return what gives messages of a topic."""
         del broker

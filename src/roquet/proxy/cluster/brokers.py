@@ -38,6 +38,7 @@ from roquet.protocol.headers.pop import AckMessageRequest
 from roquet.protocol.messages import sys_flag
 from roquet.protocol.messages.recall_handle import RecallHandle
 from roquet.protocol.names import AUTO_CREATE_TOPIC
+from roquet.proxy.cluster.halves import find_half
 from roquet.proxy.cluster.queues import ClusterQueues
 from roquet.proxy.cluster.receiving import TopicSource, change_invisible, unreadable
 from roquet.proxy.cluster.transactions import KINDS
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from roquet.protocol.bodies.clients import HeartbeatData
     from roquet.protocol.command import Command
     from roquet.protocol.pop.handle import ReceiptHandle
-    from roquet.proxy.brokers.api import Source, Topic
+    from roquet.proxy.brokers.api import HalfPlace, Source, Topic
     from roquet.proxy.cluster.calls import Calls
     from roquet.proxy.cluster.directory import Directory
     from roquet.proxy.cluster.guard import Gate
@@ -73,6 +74,8 @@ if TYPE_CHECKING:
     from roquet.store.records import Record
 
 SEND_S = 3.0
+INDEXED_S = (0.0, 0.2)
+"""Before each look for a half message in the index of the brokers, which follows their log."""
 TEMPLATE_QUEUES = 4
 _STATUSES = {
     int(ResponseCode.SUCCESS): SendStatus.STORED,
@@ -231,6 +234,20 @@ class ClusterBrokers:
                 await self._calls.ask(broker, RequestCode.END_TRANSACTION, header)
         except (OutcomeUnknown, Unreachable) as error:
             raise self._calls.away(broker, error) from error
+
+    async def find_half(self, topic: str, transaction: str, caller: Caller) -> HalfPlace | None:
+        """Return where the half message of a transaction is that another proxy has begun.
+
+        Raises Refusal for a caller who may not end it, Rejected when a broker does not answer.
+        """
+        self._gate.access.require_write(caller, topic)
+        for pause_s in INDEXED_S:
+            await self._clock.sleep(pause_s)
+            for place in (await self.topic(topic, caller)).places:
+                found = await find_half(self._calls, place.broker, topic, transaction)
+                if found is not None:
+                    return found
+        return None
 
     async def _require_half(self, broker: str, request: End, topic: str) -> None:
         """Raise Refusal unless a half message is of a topic: the id that names it is a client's."""

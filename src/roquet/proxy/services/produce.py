@@ -12,6 +12,7 @@ from roquet.protocol import properties as props
 from roquet.protocol.messages import batch
 from roquet.protocol.messages.message_id import parse_offset_id
 from roquet.proxy import messages as pb
+from roquet.proxy.brokers.api import HalfPlace
 from roquet.proxy.rules import checks
 from roquet.proxy.rules.codes import Code, Rejected
 from roquet.proxy.rules.polling import queue_of_group
@@ -128,6 +129,10 @@ class Producing:
         if not request.transaction_id.strip():
             raise Rejected(Code.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
         place = place_of(request.transaction_id)
+        if place is None or not place.broker:
+            # RocketMQ's proxies name a transaction by the id of its message.
+            name, text = request.topic.name, request.transaction_id
+            place = await self._brokers.find_half(name, text, context.caller) or place
         if place is None:
             raise Rejected(Code.INTERNAL_SERVER_ERROR, "cannot found transaction data")
         asked = EndTransactionRequest(
@@ -150,15 +155,6 @@ class Producing:
         except TimeoutError as error:
             raise Rejected(Code.PROXY_TIMEOUT, "the broker did not answer in time") from error
         return pb.RecallMessageResponse(message_id=message_id)
-
-
-class HalfPlace(NamedTuple):
-    """Where a half message is."""
-
-    physical_offset: int
-    half_offset: int
-    broker: str
-    """Empty in an id of an earlier release: that broker was alone."""
 
 
 def transaction_id(physical_offset: int, half_offset: int, broker: str) -> str:

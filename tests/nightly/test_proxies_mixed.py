@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from grpc_calls import consumer, message, received
+from grpc_calls import consumer, message, producer, received
 from grpc_harness import SYNC_TOPIC, Peer, ProxyWorld
 from grpc_raw import RawClient, raw_clients
 from interop_world import until
@@ -195,3 +195,46 @@ def test_consumer_that_showed_its_settings_at_one_proxy_receives_at_the_other(
         (found,) = there.receive_until(wanted(topic, group), 1)
         ack = settled(pb.AckMessageRequest, topic, group, found)
         assert there.call("AckMessage", ack).status.code == Code.OK
+
+
+def half_at(client: RawClient, topic: str, number: int) -> tuple[str, str]:
+    """Send a half message; return its id and that of its transaction."""
+    half = message(topic, b"half", message_type=4, message_id=f"{number:032X}")
+    # RocketMQ's broker ends no half message whose time is over, counted from here.
+    half.system_properties.born_timestamp.GetCurrentTime()
+    half.system_properties.orphaned_transaction_recovery_duration.seconds = 3600
+    answer = client.call("SendMessage", pb.SendMessageRequest(messages=[half]))
+    assert answer.status.code == Code.OK, answer.status
+    return f"{number:032X}", answer.entries[0].transaction_id
+
+
+def end_of(topic: str, message_id: str, transaction: str) -> Any:
+    request = pb.EndTransactionRequest(
+        message_id=message_id, transaction_id=transaction, resolution=1
+    )
+    request.topic.name = topic
+    return request
+
+
+def test_transaction_is_ended_where_it_was_begun_and_by_ours_wherever_it_was(
+    world: ProxyWorld, ours: Ours
+) -> None:
+    topic, group = world.topic("Halves", "TRANSACTION", 1), world.group("halves")
+    both = f"127.0.0.1:{ours.port}", world.endpoint
+    with raw_clients((*both, both[0]), "halves") as (mine, theirs, reader):
+        reader.show(consumer(group, 3, topic))
+        assert reader.receive(wanted(topic, group)) == (Code.MESSAGE_NOT_FOUND, [])
+        for client in (mine, theirs):
+            client.show(producer(topic))
+        for number, client in enumerate((mine, theirs)):
+            end = end_of(topic, *half_at(client, topic, number))
+            assert client.call("EndTransaction", end).status.code == Code.OK
+        # RocketMQ's proxy knows no half message but its own, so it ends none of ours.
+        end = end_of(topic, *half_at(mine, topic, 2))
+        refused = theirs.call("EndTransaction", end)
+        assert refused.status.code == Code.INTERNAL_SERVER_ERROR, refused.status
+        assert mine.call("EndTransaction", end).status.code == Code.OK
+        begun_at_theirs = half_at(theirs, topic, 3)
+        answer = mine.call("EndTransaction", end_of(topic, *begun_at_theirs))
+        assert answer.status.code == Code.OK, answer.status
+        assert len(reader.receive_until(wanted(topic, group), 4)) == 4

@@ -76,11 +76,18 @@ def read(files: Files, root: str) -> About:
     return About(keys, buckets, str(found.get("format", PARQUET)), (first, *later))
 
 
-def create(files: Files, root: str, wanted: About, say: Callable[[str], None]) -> About:
+def create(
+    files: Files,
+    root: str,
+    wanted: About,
+    say: Callable[[str], None],
+    grow: Callable[[StructType], None] | None = None,
+) -> About:
     """Make a table, or let the one that is there have these columns too; return what it is.
 
-    Columns that are missing in `wanted` stay. Raises UsageError for another key or format, and for
-    types that do not go with those that the table has.
+    Columns that are missing in `wanted` stay. `grow` gets those that a table is to have before
+    they are noted, so that it has all that its notes say, whenever a job is killed. Raises
+    UsageError for another key or format, and for types that do not go with those that it has.
     """
     row = schemas.nullable(wanted.row)
     _check_names(row)
@@ -96,7 +103,7 @@ def create(files: Files, root: str, wanted: About, say: Callable[[str], None]) -
             f"{root} is a table of the format {known.kind} with the key {', '.join(known.keys)};"
             " others need a folder of their own"
         )
-    row = _whole(known.row, row)
+    row = whole(known.row, row)
     merged = schemas.merged(known.row, row, widen=known.kind == PARQUET, whole="table")
     for name in known.keys:
         if merged[name].dataType != known.row[name].dataType:
@@ -111,6 +118,8 @@ def create(files: Files, root: str, wanted: About, say: Callable[[str], None]) -
     number = len(known.rows) + 1
     if number > schemas.SCHEMAS_MAX:
         raise UsageError(f"{root} has had {len(known.rows)} schemas: begin a table of its own")
+    if grow is not None:
+        grow(merged)
     text = json.dumps({"version": VERSION, "row": merged.jsonValue()})
     files.write_new(f"{root}/{_SCHEMAS}/{number}.json", text)
     say(f"schema {number} of the table: {'; '.join(new)[:2000]}")
@@ -142,7 +151,7 @@ def _check_unused(files: Files, root: str) -> None:
             )
 
 
-def _whole(old: StructType, new: StructType) -> StructType:
+def whole(old: StructType, new: StructType) -> StructType:
     """Return new columns with those that they lack: a database that drops one sends it no more."""
     lacking = [it for it in old.fields if it.name not in new.names]
     return type(new)([*new.fields, *lacking])

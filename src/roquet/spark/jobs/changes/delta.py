@@ -21,7 +21,8 @@ from roquet.spark.jobs.changes import about
 from roquet.spark.jobs.changes.about import DELTA, PLACED, About, Table, common, quoted
 from roquet.spark.jobs.changes.envelope import PLACE
 from roquet.spark.jobs.changes.table import ChangeTable, bucketed, in_columns, newest
-from roquet.spark.jobs.shared.queries import sql
+from roquet.spark.jobs.shared.queries import literally, sql
+from roquet.spark.jobs.storage import schemas
 from roquet.spark.jobs.storage.files import LakeError
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ _OVERTAKEN: Final = tuple(
     f"io.delta.exceptions.{it}" for it in ("Concurrent", "MetadataChanged", "ProtocolChanged")
 )
 """What Delta calls it when another writer's transaction came first."""
+_NEW: Final = " is new"
+"""How a line of `schemas.changes` ends for a column that the older schema lacks."""
 _QUEUE: Final = ("topic", "brokerName", "queueId")
 _ANY_NAME: Final = ("delta.columnMapping.mode", "name")
 """Names of columns as Delta writes them have no spaces; with this they may have any."""
@@ -78,11 +81,12 @@ class DeltaTable(Table):
     ) -> None:
         """Make the table, or let it have these columns too. Raises UsageError."""
         wanted = About(tuple(keys), buckets, DELTA, (row,))
-        self.about = about.create(self.files, self.root, wanted, say)
-        # Nothing is appended: only columns that it lacks are made, those within others too.
-        rows = self.spark.createDataFrame([], self._shape())
-        writer = rows.write.format(DELTA).mode("append").partitionBy("_bucket")
-        writer.option(*_ANY_NAME).option("mergeSchema", "true").save(self.root)
+        there = self.files.exists(f"{self.root}/_delta_log")
+        if there and self.files.exists(f"{self.root}/{about.FILE}"):
+            self._check(self._columns(), about.read(self.files, self.root).row)
+        self.about = about.create(self.files, self.root, wanted, say, self._grow)
+        if not there:
+            self._append(_shape(self.about.row))
 
     def merge(self, part: str, changes: DataFrame) -> int:
         """Merge the changes of a micro-batch and return how many buckets it touched.
@@ -133,6 +137,38 @@ class DeltaTable(Table):
 
     # --- inside ------------------------------------------------------------------------------
 
+    def _columns(self) -> StructType:
+        return self.spark.read.format(DELTA).load(self.root).schema
+
+    def _check(self, held: StructType, row: StructType) -> None:
+        """Raise LakeError when somebody has taken columns away: they would be made anew, as null.
+
+        Columns that the job does not know, and wider types, are in nobody's way.
+        """
+        lines = schemas.changes(held, row)
+        gone = [it.removesuffix(_NEW) for it in lines if it.endswith(_NEW)]
+        if gone:
+            raise LakeError(
+                f"{self.root}: the table of Delta has no {', '.join(gone)[:1000]} any more: columns"
+                " were renamed or dropped by somebody else. Give them their names back (ALTER TABLE"
+                " … RENAME COLUMN), or set the table back (RESTORE) and remove the checkpoint; to"
+                " go on without what was in them, add them (ALTER TABLE … ADD COLUMN)"
+            )
+
+    def _grow(self, row: StructType) -> None:
+        """Let the table have these columns, too."""
+        held = self._columns()
+        # With the types that the table has, which may be wider than the job's.
+        wanted = schemas.merged(held, about.whole(held, row), whole="table")
+        if schemas.changes(held, wanted):
+            self._append(wanted)
+
+    def _append(self, shape: StructType) -> None:
+        """Append no row of these columns: those that the table lacks are made."""
+        rows = self.spark.createDataFrame([], shape)
+        writer = rows.write.format(DELTA).mode("append").partitionBy("_bucket")
+        writer.option(*_ANY_NAME).option("mergeSchema", "true").save(self.root)
+
     @property
     def _name(self) -> str:
         return f"delta.{quoted(self.root)}"
@@ -147,6 +183,7 @@ class DeltaTable(Table):
         buckets = [int(it.bucket) for it in new.select("bucket").distinct().collect()]
         reader = spark.read.format(DELTA).option("versionAsOf", version)
         table = reader.load(self.root)
+        self._check(table.schema, self.about.row)
         if buckets:
             table = table.where(f"_bucket in ({', '.join(map(str, sorted(buckets)))})")
         row = ", ".join(quoted(it) for it in self.about.row.names)
@@ -160,7 +197,7 @@ class DeltaTable(Table):
         held = in_columns(held, self.about.row)
         keys = [(f"k{number}", name) for number, name in enumerate(self.about.keys)]
         named = new.selectExpr(*(f"row.{quoted(name)} as {it}" for it, name in keys)).distinct()
-        same = " and ".join(f"h.row.{quoted(name)} = n.{it}" for it, name in keys)
+        same = " and ".join(f"h.row.{literally(quoted(name))} = n.{it}" for it, name in keys)
         mine = sql(
             spark,
             f"select h.* from {{held}} h left semi join {{named}} n on {same}",  # noqa: S608
@@ -169,8 +206,8 @@ class DeltaTable(Table):
         )
         both = mine.unionByName(new.selectExpr("*", "cast(null as boolean) as was"))
         # Of two that are the same the one that the table has: it is no change.
-        last = sql(spark, _LAST.replace("{keys}", self.about.key), rows=both)
-        return sql(spark, _CHANGED.replace("{keys}", self.about.key), rows=last)
+        last = sql(spark, _LAST.replace("{keys}", literally(self.about.key)), rows=both)
+        return sql(spark, _CHANGED.replace("{keys}", literally(self.about.key)), rows=last)
 
     def _merge(self, changed: DataFrame, touched: list[int]) -> None:
         spark = changed.sparkSession
@@ -183,23 +220,33 @@ class DeltaTable(Table):
         )
         places = " and ".join(f"t._{name} = s._{name}" for name in _QUEUE)
         buckets = ", ".join(map(str, touched))
+        same = literally(common(self.about.keys))
         sql(
             spark,
-            f"merge into {self._name} t using {{rows}} s"
-            f" on t._bucket in ({buckets}) and t._bucket = s._bucket and {common(self.about.keys)}"
-            f" and {places}"
-            # A row of another writer that is newer stays.
-            " when matched and s._queueOffset >= t._queueOffset then update set *"
-            " when not matched then insert *",
+            f"merge into {literally(self._name)} t using {{rows}} s"
+            f" on t._bucket in ({buckets}) and t._bucket = s._bucket and {same}"
+            f" and {places} {_written(self.about.row)}",
             rows=rows,
         )
 
-    def _shape(self) -> StructType:
-        """Return the columns of the table of Delta."""
-        from pyspark.sql import types as t  # noqa: PLC0415  (slow to import)
 
-        added = cast("StructType", t.DataType.fromDDL(_ADDED))
-        return t.StructType([*self.about.row.fields, *added.fields])
+def _shape(row: StructType) -> StructType:
+    """Return the columns of a table of Delta."""
+    from pyspark.sql import types as t  # noqa: PLC0415  (slow to import)
+
+    added = cast("StructType", t.DataType.fromDDL(_ADDED))
+    return t.StructType([*row.fields, *added.fields])
+
+
+def _written(row: StructType) -> str:
+    """Return what a merge does with rows, in SQL; a column that somebody else has added stays."""
+    names = [literally(quoted(it)) for it in _shape(row).names]
+    updated = ", ".join(f"t.{it} = s.{it}" for it in names)
+    values = ", ".join(f"s.{it}" for it in names)
+    # A row of another writer that is newer stays.
+    newer = "when matched and s._queueOffset >= t._queueOffset then"
+    new = f"when not matched then insert ({', '.join(names)}) values ({values})"  # noqa: S608  (quoted names)
+    return f"{newer} update set {updated} {new}"
 
 
 def _overtaken(error: Exception) -> bool:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from roquet.spark.jobs.changes import about
 from roquet.spark.jobs.changes.about import About, Table
 from roquet.spark.jobs.changes.envelope import DELETE, PLACE, UPSERT
-from roquet.spark.jobs.shared.queries import sql
+from roquet.spark.jobs.shared.queries import literally, sql
 from roquet.spark.jobs.storage.files import LakeError
 from roquet.spark.jobs.storage.schemas import converted, named, version_of
 
@@ -101,7 +101,7 @@ class ChangeTable(Table):
         Raises UsageError when there is no table.
         """
         rows = self._rows()
-        return sql(self.spark, _SHOWN.replace("{keys}", self.about.key), rows=rows)
+        return sql(self.spark, _SHOWN.replace("{keys}", literally(self.about.key)), rows=rows)
 
     def places(self) -> DataFrame:
         """Return where the changes come from that the table has: `PLACE` of each."""
@@ -210,7 +210,7 @@ def bucketed(changes: DataFrame, it: About) -> DataFrame:
 def newest(rows: DataFrame, keys: str) -> DataFrame:
     """Return the last change of each key in each queue."""
     # A micro-batch has a session of its own.
-    return sql(rows.sparkSession, _LAST.replace("{keys}", keys), rows=rows)
+    return sql(rows.sparkSession, _LAST.replace("{keys}", literally(keys)), rows=rows)
 
 
 def in_columns(rows: DataFrame, row: StructType) -> DataFrame:

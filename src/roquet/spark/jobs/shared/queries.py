@@ -35,6 +35,11 @@ def sql(
     return found
 
 
+def literally(text: str) -> str:
+    """Return a part of a query in which no `{name}` is a frame: a name that somebody has chosen."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
 def in_one_task(frame: DataFrame) -> DataFrame:
     """Return a frame that is written as one file, whatever it takes to make its rows.
 

@@ -46,6 +46,7 @@ def parsed(
 ) -> DataFrame:
     """Return a row for each message: `PLACE`, `body`, `kind`, `error`, `source`, and `row`.
 
+    An update that gave a row another key is two, the deletion of the old one besides.
     `columns` are those of the table as DDL, for JSON; changes of other tables than `tables`, if
     there are any, are OTHER. Raises UsageError, and Spark's AnalysisException for columns.
     """
@@ -59,14 +60,18 @@ def parsed(
     found = shown.select("*", envelope.alias("e"))
     wrong = f"coalesce({_wrong(table, json=bodies.kind == 'json')})"
     found = found.selectExpr("*", f"if(e.op in ('c', 'r', 'u'), {wrong}, null) as wrong")
-    return found.selectExpr(
+    found = found.selectExpr(
         *PLACE,
         "body",
         f"{_kind(keys, tables, json=bodies.kind == 'json')} as kind",
         f"{_error(keys)} as error",
         "e.source as source",
         "coalesce(if(e.op = 'd', e.before, e.after), e.after, e.before) as row",
+        f"if({_moved(keys)}, e.before, null) as former",
     )
+    both = f"array(struct(kind, row), struct('{DELETE}' as kind, former as row))"
+    made = f"if(kind = '{UPSERT}' and former is not null, {both}, array(struct(kind, row)))"
+    return found.selectExpr(*PLACE, "body", "error", "source", f"inline({made})")
 
 
 # --- inside --------------------------------------------------------------------------------------
@@ -237,6 +242,16 @@ def _error(keys: Sequence[str]) -> str:
         " when e.op = 't' then 'op t: a truncated table is not followed'"
         " else concat('op ', left(e.op, 20), ' is not known') end"
     )
+
+
+def _moved(keys: Sequence[str]) -> str:
+    """Return SQL: whether an update has given a row another key.
+
+    Debezium sends a deletion and an insert when the key is the database's own; the job's may be
+    another one.
+    """
+    same = " and ".join(f"e.before.{_quoted(it)} <=> e.after.{_quoted(it)}" for it in keys)
+    return f"e.op = 'u' and {_whole('before', keys)} and not ({same})"
 
 
 def _whole(side: str, keys: Sequence[str]) -> str:

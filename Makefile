@@ -13,6 +13,9 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # A cargo that is a rustup proxy finds its toolchain even when HOME is somebody else's.
 export RUSTUP_HOME ?= $(shell tools/find_rustup.sh)
 
+# Containers often set it. The tests start hundreds of Pythons, and each would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 CYCLES ?= 200
 MODE ?=
 CRASH_OF_pop = pop_crash

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import io
 import re
+import tempfile
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -171,8 +172,9 @@ def spread(world: RocketmqWorld, topic: str) -> dict[str, int]:
 
 
 def test_static_topics_are_made_extended_and_moved_by_either_tool(
-    foreign: RocketmqWorld, driver: Driver
+    foreign: RocketmqWorld, driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     done(foreign, "addBroker", "-c {container} -b {contained_file}")
     until("registration", lambda: registered(foreign.namesrv, "alone", "contained"))
 

@@ -9,6 +9,7 @@ import ast
 import asyncio
 import inspect
 import socket
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -176,8 +177,10 @@ def test_command_without_work_says_why_in_one_line(
 
 @pytest.mark.parametrize("command", ONLY_THEIRS, ids=lambda it: it.name)
 def test_command_for_rocketmqs_servers_says_at_ours_what_to_type(
-    shell: Shell, command: Java
+    shell: Shell, command: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Mappings of static topics are written before anything is asked.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (row,) = shell.rows("broker", "ls")
     for address in (row["address"], shell.address):
         words = AT_OURS[command.name].format(**row | {"address": address}).split()

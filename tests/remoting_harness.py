@@ -189,14 +189,12 @@ async def serving(
     all_lanes = Lanes(lanes, clock)
     limits = config or ServerConfig()
     native = NativeConnections(IO_THREADS if ingest is None else 0)
-    native.open(
-        None,
-        frame_size_max=limits.frame_size_max,
-        config=ConnectionConfig(
-            bytes_max=limits.connection_bytes_max, high_water=limits.high_water
-        ),
-        total_max=limits.process_bytes_max,
+    native.bounds = ConnectionConfig(
+        bytes_max=limits.connection_bytes_max,
+        high_water=limits.high_water,
+        low_water=limits.low_water,
     )
+    native.open(None, frame_size_max=limits.frame_size_max, total_max=limits.process_bytes_max)
     server = Server(
         host="127.0.0.1",
         port=port,

@@ -46,6 +46,7 @@ pub struct Limits {
     pub total_max: usize,
     /// Unwritten output above which a connection is not read.
     pub high_water: usize,
+    low_water: usize,
     strangers: Strangers,
     used: AtomicUsize,
     /// What the loop keeps for connections of its own, as last told: the common bound is for both.
@@ -64,19 +65,21 @@ pub struct Limits {
 const MOVES: i64 = i64::MIN;
 
 impl Limits {
-    /// Nothing is used yet.
+    /// Nothing is used yet. `water` are the bytes of unwritten output above which a connection is
+    /// not read, and from which on it goes on.
     pub fn new(
         frame_size_max: usize,
         connection_max: usize,
         total_max: usize,
-        high_water: usize,
+        water: (usize, usize),
         strangers: Strangers,
     ) -> Self {
         Self {
             frame_size_max,
             connection_max,
             total_max,
-            high_water,
+            high_water: water.0,
+            low_water: water.1,
             strangers,
             used: AtomicUsize::new(0),
             beside: AtomicUsize::new(0),
@@ -155,7 +158,7 @@ impl Limits {
 
     /// Output at which a connection that was stopped for it goes on.
     pub(super) fn low_water(&self) -> usize {
-        self.high_water / 4
+        self.low_water
     }
 
     /// Enters what is kept for a connection now, in place of what was; false when that is too much.
@@ -208,7 +211,7 @@ mod tests {
 
     #[test]
     fn clock_that_stands_moves_when_that_is_told_alone() {
-        let limits = Limits::new(100, 50, 80, 10, Strangers::ANY);
+        let limits = Limits::new(100, 50, 80, (10, 2), Strangers::ANY);
         limits.set_now(5, true);
         std::thread::sleep(std::time::Duration::from_millis(3));
         assert_eq!(limits.now_ms(), 5);
@@ -219,7 +222,7 @@ mod tests {
 
     #[test]
     fn charge_above_a_bound_is_refused_and_counted() {
-        let limits = Limits::new(100, 50, 80, 10, Strangers::ANY);
+        let limits = Limits::new(100, 50, 80, (10, 2), Strangers::ANY);
         let charge = |before, now| limits.charge((Proven, before), (Proven, now));
         assert!(charge(0, 50));
         assert!(!charge(0, 51));
@@ -231,7 +234,7 @@ mod tests {
 
     #[test]
     fn bytes_of_the_loop_count_towards_the_common_bound() {
-        let limits = Limits::new(100, 50, 80, 10, Strangers::ANY);
+        let limits = Limits::new(100, 50, 80, (10, 2), Strangers::ANY);
         limits.set_beside(40);
         assert!(limits.charge((Proven, 0), (Proven, 40)));
         assert!(!limits.charge((Proven, 40), (Proven, 41)));

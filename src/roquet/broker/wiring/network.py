@@ -11,6 +11,7 @@ from roquet.broker.network.ports import Listeners
 from roquet.broker.network.registration import Registration
 from roquet.broker.remoting.refusals import translated
 from roquet.broker.wiring.security import make_guard
+from roquet.remoting.connections.limits import ConnectionConfig
 from roquet.remoting.router import Ports, Router
 from roquet.remoting.server import Server, ServerConfig
 from roquet.service.exporting.config import DISABLE, LOG, OTLP
@@ -72,6 +73,7 @@ def make_listeners(
         high_water=high,
         low_water=low,
     )
+    path.connections.bounds = ConnectionConfig(high_water=high, low_water=low)
     on_answer = None if answers is None else answers.answered
 
     def closed(peer: Peer) -> None:

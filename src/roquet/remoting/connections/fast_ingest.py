@@ -14,7 +14,7 @@ from roquet._native import decode_frames
 from roquet.protocol.hosts import host_bytes
 from roquet.remoting.codec import command_of
 from roquet.remoting.connections.ingest import FeedResult
-from roquet.remoting.connections.limits import ConnectionConfig, Standing
+from roquet.remoting.connections.limits import Standing
 from roquet.remoting.connections.native import NativeConnections
 from roquet.remoting.connections.popped import (
     MergeHere,
@@ -158,9 +158,7 @@ class FastPath:
         self._native = NativeIngest(store, frame_size_max, self._seed, threads)
         if threads:
             self._owner.shared_by(self)
-        self.connections.open(
-            self._native, frame_size_max=frame_size_max, config=ConnectionConfig()
-        )
+        self.connections.open(self._native, frame_size_max=frame_size_max)
         self.connections.tell_time(self.now_ms())
 
     def close(self) -> None:

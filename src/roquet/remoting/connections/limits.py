@@ -109,7 +109,7 @@ class ConnectionConfig:
     calls_max: int = 65_535
     high_water: int = MIB
     low_water: int | None = None
-    """None: a quarter of `high_water`. On threads it always is."""
+    """None: a quarter of `high_water`."""
     stops_reading: bool = True
     """Whether a peer that does not read is not read either.
 

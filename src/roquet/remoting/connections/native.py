@@ -72,6 +72,8 @@ class NativeConnections:
         self._sealed: memoryview | None = None
         self.returned = 0
         """How many connections have gone back to the loop."""
+        self.bounds = ConnectionConfig()
+        """Limits of each connection, from `open` on."""
         self.clock_stands = False
         """Whether the clock moves only when that is told: one of tests."""
         self.refresh: Callable[[], None] = _nothing
@@ -105,7 +107,6 @@ class NativeConnections:
         ingest: NativeIngest | None,
         *,
         frame_size_max: int,
-        config: ConnectionConfig,
         total_max: int = 512 * MIB,
     ) -> None:
         """Start the threads, each with an ingest of `ingest`; on the loop.
@@ -118,9 +119,10 @@ class NativeConnections:
             self._threads,
             ingest,
             frame_size_max=frame_size_max,
-            connection_max=config.bytes_max,
+            connection_max=self.bounds.bytes_max,
             total_max=total_max,
-            high_water=config.high_water,
+            high_water=self.bounds.high_water,
+            low_water=self.bounds.low_water,
             strangers=stranger_bounds(total_max),
         )
         self._ingest = ingest

@@ -187,7 +187,7 @@ def cases() -> dict[str, Case]:  # noqa: PLR0915 # one line a case
         "one of another": {"ca": True, "by": SAME_NAME},
     }
     for what, changes in others.items():
-        between = made("b", **{"by": AUTHORITY, **changes})
+        between = made("b", **(dict[str, Any](by=AUTHORITY) | changes))
         case(f"behind {what}", [made("c", between), between], AUTHORITY, False)
     roots: tuple[tuple[str, dict[str, Any], bool], ...] = (
         ("without constraints", {}, False),

@@ -17,6 +17,8 @@ import pytest
 
 from cli_harness import Running, dev_server, roquet
 from oidc_provider import SECRET, provider
+from roquet.console.login.settings import ClusterConfig, load
+from roquet.console.roles import Role
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "console.md"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -201,12 +203,12 @@ def test_a_wrong_flag_is_one_line(tmp_path: Path, flags: tuple[str, ...], said: 
 def test_blocks_of_the_guide_work(tmp_path: Path) -> None:
     """The page's commands as a reader types them, with the addresses of this run (console.md)."""
     blocks = [text for _, text in BLOCK.findall(GUIDE.read_text())]
-    start, toml, _, _, rules, several, proxied, calls = blocks
+    start, toml, _, _, _, by_key, rules, several, proxied, calls, export = blocks
     install, run = start.splitlines()
     assert install.startswith("pip install 'roquet-VERSION.whl[console]'")
-    hashed = roquet(tmp_path, "console", "--hash-password", given="correct horse\n").stdout.strip()
+    hashed = roquet(tmp_path, "console", "--hash-password", given="correct horse\n").stdout
     users = tmp_path / "users.toml"
-    users.write_text(toml.replace('"scrypt:..."', f'"{hashed}"'))
+    users.write_text(toml.replace('"scrypt:..."', f'"{hashed.strip()}"'))
     users.chmod(0o600)
     alerts = tmp_path / "alerts.toml"
     alerts.write_text(rules)
@@ -226,16 +228,27 @@ def test_blocks_of_the_guide_work(tmp_path: Path) -> None:
         (row,) = _of(*_address(running.line()), "/proxies")["rows"]
         assert row["state"] == "ready"
         assert (running.stop(), proxy.stop()) == (0, 0)
-        words = run.replace("127.0.0.1:9876", namesrv).split()[1:]
-        running = Running(tmp_path, *words, "--port", "0", "--users", str(users))
+        run = run.replace("127.0.0.1:9876", namesrv).removeprefix("roquet ")
+        running = Running(tmp_path, *run.split(), "--port", "0", "--users", str(users))
         address, token = _address(running.line())
         enter, look = calls.replace("http://127.0.0.1:8082", address).splitlines()
         session = json.loads(_shell(enter.replace('"..."', f'"{token}"')))["session"]
-        found = json.loads(_shell(look.replace("SESSION", session)))
-        assert found["rows"] == []
+        assert json.loads(_shell(look.replace("SESSION", session)))["rows"] == []
         person = enter.replace('{"token": "..."}', '{"name": "ana", "password": "correct horse"}')
         assert json.loads(_shell(person))["role"] == "operator"
+        by_key = by_key.replace("http://127.0.0.1:8082", address)
+        assert "do not sign in at this console" in _shell(by_key), "it is off by default"
+        saved = export.replace("http://127.0.0.1:8082", address).replace("SESSION", session)
+        assert "there is no group billing" in _shell(saved.partition(" > ")[0])
         assert running.stop() == 0
+
+
+def test_the_login_file_of_the_guide_lets_accounts_of_the_cluster_in(tmp_path: Path) -> None:
+    """The file of the page's section about accounts of the cluster (console.md)."""
+    login = tmp_path / "login.toml"
+    login.write_text([text for kind, text in BLOCK.findall(GUIDE.read_text()) if kind == "toml"][3])
+    login.chmod(0o600)
+    assert load(login).cluster == ClusterConfig(role=Role.OPERATOR)
 
 
 def test_sign_in_by_others_works_as_the_guide_says(tmp_path: Path) -> None:

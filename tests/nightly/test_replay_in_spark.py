@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,9 +11,12 @@ from roquet.base.errors import RoquetError, UsageError
 from roquet.client import Message
 from roquet.spark.jobs import archive, replay
 from roquet.spark.jobs.lake import Lake
-from roquet.spark.jobs.storage.files import Files
+from roquet.spark.jobs.storage.alone import alone
+from roquet.spark.jobs.storage.catalog import gone
+from roquet.spark.jobs.storage.files import Files, LakeError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import Row, SparkSession
@@ -63,16 +66,8 @@ def world(spark: SparkSession, running: Running, tmp_path: Path) -> World:
 def test_a_replay_keeps_order_and_origin_and_goes_on_where_it_stopped(
     world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    real = Files.write_new
-    broken = iter([False, False, True])
-
-    def torn(files: Files, path: str, text: str) -> None:
-        if "/done/" in path and next(broken, False):
-            raise RoquetError("torn off")
-        real(files, path, text)
-
     given = world.given(waveRows="25", metricsPath=str(tmp_path / "m"))
-    monkeypatch.setattr(Files, "write_new", torn)
+    monkeypatch.setattr(Files, "write_new", _torn(Files.write_new, 3))
     # Its third wave is sent and not noted, as with a kill in between.
     with pytest.raises(RoquetError, match="torn off"):
         replay.run(world.spark, given, print)
@@ -106,7 +101,7 @@ def test_a_replay_keeps_order_and_origin_and_goes_on_where_it_stopped(
         replay.run(world.spark, {**given, "tags": "a"}, print)
 
 
-def test_filters_rate_and_dry_run(world: World) -> None:
+def test_filters_rate_and_dry_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = Lake(world.spark, world.lake, "parquet")
     (day,) = {it.day for it in lake.parts()}
     dry = {"lake": world.lake, "dryRun": "true"}
@@ -123,8 +118,34 @@ def test_filters_rate_and_dry_run(world: World) -> None:
     assert waits[-1] == pytest.approx(0.2)
     bodies = [bytes(row.body) for row in world.rows(world.target)]
     assert sorted(bodies) == [b"2", b"2", b"4", b"4"]
+    # Days that are removed while a replay stands still are no days without a message.
+    tags = {"tags": "a", "waveRows": "25"}
+    monkeypatch.setattr(Files, "write_new", _torn(Files.write_new, 2))
+    with pytest.raises(RoquetError, match="torn off"):
+        replay.run(world.spark, world.given(run="late", **tags), print)
+    monkeypatch.undo()
+    with (
+        alone(lake.files, f"{world.lake}/_replays/late"),
+        pytest.raises(UsageError, match="late: another job goes on from it"),
+    ):
+        replay.run(world.spark, world.given(run="late", **tags), print)
+    lake.catalog.commit("r1", gone(lake.parts(), "retire"))
+    with pytest.raises(LakeError, match=f"{world.topic} of {day} was planned, and"):
+        replay.run(world.spark, world.given(run="late", **tags), print)
     with pytest.raises(UsageError, match="no lake"):
         replay.run(world.spark, {**dry, "lake": f"{world.lake}/none"}, print)
+
+
+def _torn(real: Callable[[Files, str, str], None], number: int) -> Any:
+    """Return what writes files, and fails once, at the note of the wave of this number."""
+    numbers = itertools.count(1)
+
+    def torn(files: Files, path: str, text: str) -> None:
+        if "/done/" in path and next(numbers) == number:
+            raise RoquetError("torn off")
+        real(files, path, text)
+
+    return torn
 
 
 class Stopped:

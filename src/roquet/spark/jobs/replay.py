@@ -33,7 +33,9 @@ from roquet.spark.jobs.options.lake import REPLAY
 from roquet.spark.jobs.shared import metrics
 from roquet.spark.jobs.shared.queries import sql
 from roquet.spark.jobs.shared.report import Report
+from roquet.spark.jobs.storage.alone import alone
 from roquet.spark.jobs.storage.catalog import entry
+from roquet.spark.jobs.storage.files import LakeError
 from roquet.spark.option_table import Given
 from roquet.spark.options import SinkOptions
 from roquet.spark.source import register
@@ -210,7 +212,8 @@ def run(
     if wanted.dry_run:
         return _counted(spark, lake, wanted)
     job = Replay(lake, wanted, say, clock or SystemClock(), wait)
-    job.run()
+    with alone(lake.files, wanted.progress):
+        job.run()
     return Report((f"{job.sent:,} messages sent in {job.done:,} waves",), (wanted.progress,))
 
 
@@ -269,8 +272,7 @@ class Replay:
         from pyspark.sql import functions as f  # noqa: PLC0415
 
         spark, wanted = self._lake.spark, self._wanted
-        days = {(it.topic, it.day) for it in wave}
-        rows = self._lake.read(lambda it: (it.topic, it.day) in days)
+        rows = self._rows({(it.topic, it.day) for it in wave})
         slices = f.broadcast(spark.createDataFrame([tuple(it) for it in wave], _SLICES))
         chosen = wanted.narrow(spark, sql(spark, _OF_WAVE, rows=rows, slices=slices))
         arguments = {"topic": wanted.topic, "run": wanted.run}
@@ -283,6 +285,25 @@ class Replay:
         to = {"nameServers": wanted.servers, "partitioner": "queue"}
         sending.write.format("roquet").mode("append").options(**to).save()
         return int(seen.get["rows"])
+
+    def _rows(self, days: set[tuple[str, str]]) -> DataFrame:
+        """Return the rows of topics and days of a wave. Raises LakeError for those that are gone.
+
+        A plan may be older than what the lake keeps (`retainDays`).
+        """
+        here: set[tuple[str, str]] = set()
+
+        def has(it: Part) -> bool:
+            here.add((it.topic, it.day))
+            return (it.topic, it.day) in days
+
+        rows = self._lake.read(has)
+        for topic, day in sorted(days - here):
+            raise LakeError(
+                f"{topic} of {day} was planned, and {self._lake.root} has it no more: its days were"
+                " removed since (retainDays). Another run sends what is there"
+            )
+        return rows
 
     def _places(self, origins: set[Origin]) -> DataFrame:
         """Return where each queue of the archive goes; say what is merged.

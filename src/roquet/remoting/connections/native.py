@@ -17,7 +17,13 @@ from roquet.protocol.hosts import host_bytes
 from roquet.remoting.codec import command_of
 from roquet.remoting.connections.connection import RECEIVE_SIZE
 from roquet.remoting.connections.ingest import FeedResult, Ingest
-from roquet.remoting.connections.limits import MIB, Budget, Standing, stranger_bounds
+from roquet.remoting.connections.limits import (
+    MIB,
+    Budget,
+    ConnectionConfig,
+    Standing,
+    stranger_bounds,
+)
 from roquet.remoting.connections.native_connection import NativeConnection, NativeTransport
 from roquet.remoting.connections.tls_socket import SEALED_SIZE, HandshakeError
 from roquet.remoting.tls import HANDSHAKE_S
@@ -31,7 +37,6 @@ if TYPE_CHECKING:
     from roquet._native import NetThreads, RemotingTls
     from roquet.protocol.command import Command
     from roquet.remoting.connections.connection import Connection
-    from roquet.remoting.connections.limits import ConnectionConfig
     from roquet.remoting.connections.owner import ConnectionOwner
     from roquet.remoting.connections.waits import KernelWaits
 

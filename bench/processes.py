@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 START_LIMIT_S = 180.0
 _LAG = re.compile(r'loop_lag_seconds_bucket\{le="([^"]+)"\} (\S+)')
 _LAG_MAX = re.compile(r"^\w*loop_lag_max_seconds ([0-9.e+-]+)$", re.MULTILINE)
-OURS = {"roquet": (), "threads": ("ioThreads=1",)}
+OURS = {"roquet": (), "loop": ("ioThreads=0",)}
 """Brokers of ours, and what differs from the defaults."""
 JAVA_MAIN = {
     "namesrv": "org.apache.rocketmq.namesrv.NamesrvStartup",

@@ -2,7 +2,7 @@
 
 `python -m bench.run [--quick | --full] [--only TEXT,TEXT] [--kinds roquet,java] [--no-read-back]`
 says how long it will take before it begins. `--pairs`, `--secs` and `--warm-up` change a plan. The
-kind `threads` is ours with `ioThreads=1`.
+kind `loop` is ours with `ioThreads=0`.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ SERVICES = [
 ]
 """What is not plain. CPU of delayed messages counts until all of them are delivered."""
 
-SERVICES_CONFIG = dict.fromkeys(("roquet", "threads", "java"), ("enablePropertyFilter=true",))
+SERVICES_CONFIG = dict.fromkeys(("roquet", "loop", "java"), ("enablePropertyFilter=true",))
 
 POP = [
     Scenario(
@@ -124,14 +124,14 @@ POP.append(
 )
 """Each connection sends a message, pops one for a group of all, acknowledges it, in turn."""
 
-POP_CONFIG = dict.fromkeys(("roquet", "threads", "java"), ("timerWheelEnable=true",))
+POP_CONFIG = dict.fromkeys(("roquet", "loop", "java"), ("timerWheelEnable=true",))
 
 POP_BUFFER = [
     dataclasses.replace(each, name=f"{each.name}, merge buffer", cpu_at_most=1 / 3) for each in POP
 ]
 
 POP_BUFFER_CONFIG = dict.fromkeys(
-    ("roquet", "threads", "java"), ("timerWheelEnable=true", "enablePopBufferMerge=true")
+    ("roquet", "loop", "java"), ("timerWheelEnable=true", "enablePopBufferMerge=true")
 )
 
 SLOW = [
@@ -141,7 +141,7 @@ SLOW = [
 ]
 """Our broker without its fast path."""
 
-SLOW_CONFIG = {"roquet": ("fastPathEnable=false",)}
+SLOW_CONFIG = dict.fromkeys(("roquet", "loop"), ("fastPathEnable=false",))
 
 
 PEERS = [

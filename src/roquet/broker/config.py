@@ -230,7 +230,7 @@ class ListenConfig:
     )
     io_threads: int = setting(
         "ioThreads",
-        0,
+        1,
         "Threads of compiled code that serve the connections and answer plain sends and pulls"
         " beside Python; 0: Python's loop serves them, as it does where there is no epoll.",
         low=0,

@@ -51,12 +51,8 @@ class PageWriter:
     def __init__(self) -> None:
         """Begin an empty page."""
         self._lines: list[str] = []
-        self._parts: list[bytes] = []
-
-    @property
-    def lines(self) -> int:
-        """How many lines the page has by now, about."""
-        return len(self._parts) * _LINES + len(self._lines)
+        # Grows in place: to join parts of many megabytes would keep everybody waiting.
+        self._page = bytearray()
 
     def begin(self, family: Family) -> Callable[[Row], None]:
         """Write the head of a family, and return what writes one of its rows."""
@@ -72,10 +68,10 @@ class PageWriter:
 
         return write
 
-    def finish(self) -> bytes:
+    def finish(self) -> bytearray:
         """Return the page."""
         self._encode()
-        return b"".join(self._parts)
+        return self._page
 
     def _classes(self, family: Family) -> Callable[[Row], None]:
         # As Java writes them: queries may name a class.
@@ -104,7 +100,7 @@ class PageWriter:
             self._encode()
 
     def _encode(self) -> None:
-        self._parts.append("".join(self._lines).encode())
+        self._page += "".join(self._lines).encode()
         self._lines.clear()
 
 

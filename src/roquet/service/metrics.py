@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from roquet.service.families import Family, PageWriter, Row
 from roquet.service.process.collector import long_work
-from roquet.service.slices import in_turns, write_body
+from roquet.service.slices import in_turns
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -182,7 +182,7 @@ class Metrics:
                 await refresh()
             return await in_turns(self._gathered())
 
-    async def page(self) -> bytes:
+    async def page(self) -> bytearray:
         """Return all numbers as Prometheus text, read and written in slices."""
         async with self._gathering:
             for refresh in self._before:
@@ -190,8 +190,7 @@ class Metrics:
             page = PageWriter()
             with long_work():
                 await in_turns(self._each_row(page.begin))
-            # In a thread because a copy of many bytes lets the loop go on meanwhile.
-            return await write_body(page.finish, page.lines)
+            return page.finish()
 
     def _gathered(self) -> Generator[None, None, list[Family]]:
         found: list[Family] = []
@@ -230,7 +229,7 @@ class Metrics:
         page = PageWriter()
         for _ in self._each_row(page.begin):
             pass
-        return page.finish()
+        return bytes(page.finish())
 
     def _some(self, family: Family) -> Iterator[Row]:
         """Yield as many rows of a family as are shown, and count the others."""

@@ -53,7 +53,7 @@ class HttpAnswer:
     """What goes back."""
 
     status: HTTPStatus
-    body: bytes = b""
+    body: bytes | bytearray = b""
     kind: str = PLAIN
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
 

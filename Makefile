@@ -125,7 +125,7 @@ test-spark-connect: setup ## source, sink, a stream and jobs over Spark Connect;
 	SPARK_SUBMIT_OPTS="$(SHORT_JVM)" $(PY) -m pytest tests/nightly/test_spark_connect.py --timeout 900
 
 interop-jars: setup ## fetch the RocketMQ jars
-	$(PY) -m roquet.testing.java fetch
+	$(PY) -m roquet.testing.java_jars
 
 interop: interop-jars ## against the Java name server, broker, clients and mqadmin 5.5.0
 	$(PY) -m pytest tests/interop --timeout 300 -n $(WORKERS) --dist loadfile

@@ -1,6 +1,6 @@
 """The real RocketMQ for tests: its jars through Maven, its processes, and one driver JVM.
 
-`python -m roquet.testing.java fetch` brings the jars; a test that needs them fails without.
+`python -m roquet.testing.java_jars` brings the jars; a test that needs them fails without.
 Heaps and files are small, and the compiler stops at its first level: tests are short.
 """
 
@@ -457,30 +457,3 @@ class Driver:
                 self._buffer += chunk
         line, _, self._buffer = self._buffer.partition(b"\n")
         return cast("dict[str, Any]", json.loads(line))
-
-
-def main() -> int:
-    """Fetch the jars, make the archive of their classes and say where they are."""
-    from roquet.testing import java_archive  # noqa: PLC0415  (it starts what is made here)
-
-    if sys.argv[1:] != ["fetch"]:
-        sys.stderr.write("usage: python -m roquet.testing.java fetch\n")
-        return 2
-    for version in (VERSION, OLD_VERSION):
-        try:
-            folder = fetch_jars(version)
-        except JavaError as error:
-            sys.stderr.write(f"{error}\n")
-            return 1
-        if version == VERSION:
-            try:
-                java_archive.make_archive(folder)
-            except JavaError as error:
-                sys.stderr.write(f"JVMs will start without an archive of classes: {error}\n")
-        count = len(list(folder.glob("*.jar")))
-        sys.stdout.write(f"RocketMQ {version}: {count} jars in {folder}\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,13 +1,25 @@
-"""The archive of the Java side's classes, which a Java broker leaves as it ends."""
+"""Brings the jars of RocketMQ, and makes the archive of their classes.
+
+`python -m roquet.testing.java_jars` is part of what runs before the tests that need them.
+"""
 
 from __future__ import annotations
 
 import os
 import random
+import sys
 import tempfile
 from pathlib import Path
 
-from roquet.testing.java import BrokerPlan, JavaError, free_port, java_broker
+from roquet.testing.java import (
+    OLD_VERSION,
+    VERSION,
+    BrokerPlan,
+    JavaError,
+    fetch_jars,
+    free_port,
+    java_broker,
+)
 from roquet.testing.java_classes import archive_path, dump_flags
 
 
@@ -30,3 +42,25 @@ def make_archive(jars: Path) -> Path:
     for old in path.parent.glob(f"{jars.name}-????????????.jsa"):
         old.unlink()
     return draft.rename(path)
+
+
+def main() -> int:
+    """Fetch the jars, make the archive of their classes and say where they are."""
+    for version in (VERSION, OLD_VERSION):
+        try:
+            folder = fetch_jars(version)
+        except JavaError as error:
+            sys.stderr.write(f"{error}\n")
+            return 1
+        if version == VERSION:
+            try:
+                make_archive(folder)
+            except JavaError as error:
+                sys.stderr.write(f"JVMs will start without an archive of classes: {error}\n")
+        count = len(list(folder.glob("*.jar")))
+        sys.stdout.write(f"RocketMQ {version}: {count} jars in {folder}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -785,15 +785,14 @@ class NetThreads:
         frame_size_max: int,
         connection_max: int,
         total_max: int,
-        high_water: int,
-        low_water: int | None = None,
+        water: tuple[int, int | None],
         strangers: tuple[int, int, int] | None = None,
     ) -> NetThreads:
         """Start them; `ingest` was made for as many. Sizes are bytes. Raises OSError.
 
         `connection_max` and `total_max` bound starts of frames and unwritten output; a connection
-        with more than `high_water` of output is not read until it has `low_water`, by default a
-        quarter of it. `strangers` bounds peers that have proven no account: one whose frame names
+        with more output than the first of `water` is not read until it has the second, by default a
+        quarter of that. `strangers` bounds peers that have proven no account: one whose frame names
         none, all such, all whose frame names one.
         """
     def descriptors(self) -> list[int]:

@@ -94,8 +94,7 @@ def console(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """A dev server with a topic, a group that is behind, and two dead letters."""
     home = tmp_path_factory.mktemp("dev")
     flags = ("--port", "0", "--namesrv-port", "0", "--console-port", "0")
-    flags += ("-s", "recallMessageEnable=true")
-    running = Running(home, "dev", *flags)
+    running = Running(home, "dev", *flags, "-s", "recallMessageEnable=true")
     lines = running.lines_until("Ctrl-C")
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     found = Console(lines, context)

@@ -51,15 +51,14 @@ pub(crate) struct NetConnection {
 impl NetThreads {
     /// Start `threads` threads; with an ingest made for as many they answer what it admits.
     #[new]
-    #[pyo3(signature = (threads, ingest = None, *, frame_size_max, connection_max, total_max, high_water, low_water = None, strangers = None))]
+    #[pyo3(signature = (threads, ingest = None, *, frame_size_max, connection_max, total_max, water, strangers = None))]
     fn new(
         threads: usize,
         ingest: Option<Bound<'_, Ingest>>,
         frame_size_max: usize,
         connection_max: usize,
         total_max: usize,
-        high_water: usize,
-        low_water: Option<usize>,
+        water: (usize, Option<usize>),
         strangers: Option<(usize, usize, usize)>,
     ) -> PyResult<Self> {
         let bounds = strangers.map_or(
@@ -74,7 +73,7 @@ impl NetThreads {
             frame_size_max,
             connection_max,
             total_max,
-            (high_water, low_water.unwrap_or(high_water / 4)),
+            (water.0, water.1.unwrap_or(water.0 / 4)),
             bounds,
         );
         let shared = ingest

@@ -185,7 +185,9 @@ class Registrations:
         if entry is None or entry.cluster != key.cluster:
             return None
         holder = entry.addresses.get(broker_id)
-        if holder in {None, key.address} or BrokerKey(key.cluster, holder) not in self._table.live:
+        if holder is None or holder == key.address:
+            return None
+        if BrokerKey(key.cluster, holder) not in self._table.live:
             return None
         text = (
             f"{holder} and {key.address} are both broker {name}:{broker_id} of {key.cluster}:"

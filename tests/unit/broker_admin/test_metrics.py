@@ -269,7 +269,7 @@ def test_the_page_has_what_the_name_server_shows() -> None:
     assert endpoint is not None
     answer = asyncio.run(endpoint.answer(HttpRequest("GET", "/metrics")))
     assert (answer.status, answer.kind.startswith("text/plain")) == (200, True)
-    shown = {full_name(it): it.type for it in parsed(answer.body).values()}
+    shown = {full_name(it): it.type for it in parsed(bytes(answer.body)).values()}
     assert shown == {name: kind for name, (kind, _) in rows("Name server").items()}
 
 

@@ -132,7 +132,7 @@ def test_a_disk_that_fills_up_is_named(
     usage = shutil.disk_usage(tmp_path)
     full = usage._replace(total=total, used=total - free, free=free)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
-    settings = SMALL
+    settings: tuple[str, ...] = SMALL
     if has_log:
         log = tmp_path / "store" / "commitlog" / "00000000000000000000"
         log.parent.mkdir(parents=True)

@@ -31,7 +31,7 @@ def written(family: Family) -> bytes:
     write = page.begin(family)
     for row in family.rows:
         write(row)
-    return page.finish()
+    return bytes(page.finish())
 
 
 def test_page_numbers_are_written_as_the_library_writes_them() -> None:
@@ -83,7 +83,7 @@ def test_page_of_many_rows_gives_others_turns_and_has_each_row_once() -> None:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-        return page, next(turns)
+        return bytes(page), next(turns)
 
     page, turns = asyncio.run(story())
     lines = page.decode().splitlines()[2:]

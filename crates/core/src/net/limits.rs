@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn backlog_of_all_connections_bounds_that_of_each() {
-        let limits = Limits::new(100, 50, 8 << 20, 10, Strangers::ANY);
+        let limits = Limits::new(100, 50, 8 << 20, (10, 2), Strangers::ANY);
         assert_eq!(limits.backlog_max(), super::BACKLOG_MAX);
         limits.add_backlog((1 << 20) + 1);
         assert_eq!(limits.backlog_max(), 0);
@@ -263,7 +263,7 @@ mod tests {
             nameless_total: 20,
             named_total: 40,
         };
-        let limits = Limits::new(100, 50, 100, 10, strangers);
+        let limits = Limits::new(100, 50, 100, (10, 2), strangers);
         let none = (Proven, 0);
         let steps = [
             (none, (Nameless, 10), true, "within all"),

@@ -126,8 +126,7 @@ class NativeConnections:
             frame_size_max=frame_size_max,
             connection_max=self.bounds.bytes_max,
             total_max=total_max,
-            high_water=self.bounds.high_water,
-            low_water=self.bounds.low_water,
+            water=self.bounds.water,
             strangers=stranger_bounds(total_max),
         )
         self._ingest = ingest

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.spark
 QUEUES = 4
 ROWS, BODIES = 400, 300
 JOBS = 11
+BEGUN = 10**12
 TRACE = (
     ("Pub", 1000, "R", "p", "Source", "A", "a", "k", "h:1", 5, 10, 0, "OID", "true"),
     ("SubBefore", 1100, "R", "c", "r1", "A", 0, "k"),
@@ -43,7 +44,8 @@ def fill(name_servers: str) -> None:
         with mq.producer("fill") as producer:
             producer.send_batch("Traces", [b"".join(map(traced, TRACE))])
             # Three sessions are over when the fourth begins, hours later.
-            events = [{"id": n, "at": 1000 * n} for n in range(3)] + [{"id": 9, "at": 10**7}]
+            events = [{"id": n, "at": BEGUN + 1000 * n} for n in range(3)]
+            events.append({"id": 9, "at": BEGUN + 10**7})
             producer.send_batch("Events", [json.dumps(it).encode() for it in events])
             rows = [{"op": "c", "after": {"id": n, "name": "n"}} for n in range(3)]
             changes = [*rows, {"op": "d", "before": {"id": 0}, "after": None}]

@@ -228,7 +228,10 @@ def _generic(name: str, inner: ast.expr, known: Mapping[str, Any]) -> _Kind:
             f"a tuple of {' and '.join(kind.text for kind in kinds)}",
         )
     (each,) = kinds
-    return _Kind(lambda it: _are(it, each), f"several, as a list, each {each.text}")
+    text = f"several, as a list, each {each.text}"
+    if name == "Sequence":
+        return _Kind(lambda it: _are(it, each) and not isinstance(it, Mapping), text)
+    return _Kind(lambda it: _are(it, each), text)
 
 
 def _are(given: object, each: _Kind) -> bool:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
+    import pytest
+
     from roquet.testing.cluster import Cluster
 
 THREADS = {"ioThreads": "2"}
@@ -147,6 +149,19 @@ def test_loop_is_not_woken_for_messages_that_nobody_there_waits_for(tmp_path: Pa
         await line.close()
 
     play(tmp_path, tell, ioThreads="1")
+
+
+def test_tables_are_saved_once_the_threads_have_ended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def tell(it: Cluster) -> None:
+        # Saved by the stop, when nobody has rows any more; a saved topic changes its row.
+        it.broker.metadata.topics.put(TopicConfig(name="late", read_queues=1, write_queues=1))
+        it.broker.metadata.groups.put(SubscriptionGroupConfig(name="late"))
+
+    play(tmp_path, tell, ioThreads="1")
+    assert [it.message for it in caplog.records if "was not saved" in it.message] == []
+    assert "late" in next(tmp_path.rglob("topics.json")).read_text()
 
 
 def test_sends_of_several_connections_share_an_append(tmp_path: Path) -> None:

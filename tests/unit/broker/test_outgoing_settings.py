@@ -231,9 +231,11 @@ def test_ports_of_brokers_and_name_servers_have_the_marks_of_their_settings(
         return low, high
 
     async def story() -> None:
-        async with running_broker(tmp_path / "b", changes=MARKS) as broker:
+        async with running_broker(tmp_path / "b", changes={**MARKS, "ioThreads": "0"}) as broker:
             found = await limits(broker.listeners._main, broker.identity.address)
             assert found == (40_000, 50_000)
+            # The same for a thread: what it does at them is a test of connections on threads.
+            assert broker.listeners._path.connections.bounds.water == (50_000, 40_000)
         async with running_name_server(tmp_path / "n", MARKS) as names:
             found = await limits(names.server, f"127.0.0.1:{names.server.port}")
             assert found == (40_000, 50_000)

@@ -19,7 +19,7 @@ from roquet.protocol.headers.rocketmq import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from roquet.admin.calls import Calls
     from roquet.protocol.bodies.rocketmq.controllers import Epochs, ReplicaSet
@@ -98,7 +98,7 @@ class Controllers:
         broker: str,
         *,
         cluster: str | None = None,
-        ids: Iterable[int] = (),
+        ids: Sequence[int] = (),
         living: bool = False,
     ) -> None:
         """Have the controller forget replicas of a set, all of them where no ids are given.

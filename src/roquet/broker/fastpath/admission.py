@@ -249,10 +249,14 @@ class Admission:
     # Threads judge by the rows at any time: a row goes in the step that changes a rule, before
     # anything is done by the new one. What has no row is for the processors.
 
-    def shared_by(self, threads: JudgingThreads) -> None:
-        """Take rows back as soon as they change: threads judge by them at any time."""
+    def shared_by(self, threads: JudgingThreads | None) -> None:
+        """Take rows back as soon as they change: threads judge by them at any time.
+
+        None: they have ended, and there are no rows any more, while tables are still saved.
+        """
         self._threads = threads
-        self._state.listen(self.suspend)
+        if threads is not None:
+            self._state.listen(self.suspend)
 
     def admit(self, *, anything: bool) -> None:
         """Admit what the rows say from now on, or nothing: the ports are about to close."""

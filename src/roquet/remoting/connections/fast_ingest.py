@@ -62,8 +62,8 @@ class IngestOwner(Protocol):
         """Admit what the rows say from now on, or nothing: the ports are about to close."""
         ...
 
-    def shared_by(self, threads: FastPath) -> None:
-        """Take rows back at once when they change: threads judge by them at any time."""
+    def shared_by(self, threads: FastPath | None) -> None:
+        """Take rows back at once when they change, while there are threads that judge by them."""
         ...
 
     def pulled(self, pulls: PulledHere) -> None:
@@ -164,6 +164,7 @@ class FastPath:
     def close(self) -> None:
         """Let go of the store, once no connection is left."""
         self.connections.close()
+        self._owner.shared_by(None)
         self.settle()
         self._settle_answers()
         self._native = None

@@ -1,65 +1,65 @@
 //! What OpenSSL looks at in a certificate (RFC 5280) and webpki does not, and certificates that webpki
 //! does not take at all: of the first version, or of an authority where a client's is expected.
 //!
+//! The crate x509-cert takes certificates apart. It takes less than OpenSSL: DER alone, no number above
+//! 32 bits in an object identifier, no date before 1970. What was signed is never encoded anew, since
+//! two encodings may have the same meaning: the bytes that came are kept beside.
+//!
 //! Nothing here says whom to trust: that is [`super::clients`].
+
+use std::collections::BTreeSet;
 
 use rustls::pki_types::{CertificateDer, SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer};
 use webpki::RawPublicKeyEntity;
+use x509_cert::certificate::{CertificateInner, Raw};
+use x509_cert::der::asn1::{Any, BitStringRef, ObjectIdentifier};
+use x509_cert::der::oid::db::rfc5280::ID_KP_CLIENT_AUTH;
+use x509_cert::der::oid::AssociatedOid;
+use x509_cert::der::{self, Decode, Encode, Header, Reader, SliceReader};
+use x509_cert::ext::pkix::{
+    BasicConstraints, CertificatePolicies, CrlDistributionPoints, ExtendedKeyUsage,
+    InhibitAnyPolicy, KeyUsage, NameConstraints, PolicyConstraints, PolicyMappings, SubjectAltName,
+};
+use x509_cert::ext::Extension;
+use x509_cert::name::Name;
+use x509_cert::time::Time;
 
-const BOOLEAN: u8 = 0x01;
-const INTEGER: u8 = 0x02;
-const BIT_STRING: u8 = 0x03;
-const OCTET_STRING: u8 = 0x04;
-const OID: u8 = 0x06;
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
-const SEQUENCE: u8 = 0x30;
-const VERSION: u8 = 0xa0;
-const ISSUER_ID: u8 = 0x81;
-const SUBJECT_ID: u8 = 0x82;
-const EXTENSIONS: u8 = 0xa3;
-
-const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
-const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
-const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x25];
-const NAME_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x1e];
 /// Other names, where to ask for revoked ones, policies: understood, or of no meaning where no policy is asked for.
-const HARMLESS: [&[u8]; 6] = [
-    &[0x55, 0x1d, 0x11],
-    &[0x55, 0x1d, 0x1f],
-    &[0x55, 0x1d, 0x20],
-    &[0x55, 0x1d, 0x21],
-    &[0x55, 0x1d, 0x24],
-    &[0x55, 0x1d, 0x36],
+const HARMLESS: [ObjectIdentifier; 6] = [
+    SubjectAltName::OID,
+    CrlDistributionPoints::OID,
+    CertificatePolicies::OID,
+    PolicyMappings::OID,
+    PolicyConstraints::OID,
+    InhibitAnyPolicy::OID,
 ];
-const NETSCAPE_TYPE: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x86, 0xf8, 0x42, 0x01, 0x01];
-const CLIENT_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x02];
-
-const DIGITAL_SIGNATURE: u8 = 0x80;
-const KEY_AGREEMENT: u8 = 0x08;
-const CERT_SIGN: u8 = 0x04;
-const NETSCAPE_CLIENT: u8 = 0x80;
+const NETSCAPE_TYPE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.113730.1.1");
+/// The bit of that type for clients of TLS.
+const NETSCAPE_CLIENT: usize = 0;
 
 /// A certificate that was taken apart.
 #[derive(Debug, Default)]
 pub(super) struct Certificate<'a> {
     /// 0 is the first one.
     pub(super) version: u8,
-    pub(super) issuer: &'a [u8],
-    pub(super) subject: &'a [u8],
+    pub(super) issuer: Name,
+    pub(super) subject: Name,
     /// First and last second, in Unix time.
     validity: (i64, i64),
     /// The whole `SubjectPublicKeyInfo`.
-    key: &'a [u8],
+    key: Vec<u8>,
+    /// What its issuer has signed, as it came.
     signed: &'a [u8],
-    algorithm: &'a [u8],
-    signature: &'a [u8],
+    /// What is in the `AlgorithmIdentifier` of the signature.
+    algorithm: Vec<u8>,
+    signature: Vec<u8>,
     /// What the basic constraints say, if there are any.
     is_authority: Option<bool>,
     /// How many authorities may be between it and a client.
     pub(super) path_max: Option<usize>,
-    usage: Option<u8>,
-    netscape: Option<u8>,
+    usage: Option<KeyUsage>,
+    /// Whether its type, as Netscape had them, is that of clients.
+    has_client_type: Option<bool>,
     /// Whether it is for clients; `None`: for everything.
     is_for_clients: Option<bool>,
     pub(super) constrains_names: bool,
@@ -70,74 +70,63 @@ pub(super) struct Certificate<'a> {
 impl<'a> Certificate<'a> {
     /// Takes one apart; `None` when it is none.
     pub(super) fn read(der: &'a CertificateDer<'_>) -> Option<Self> {
-        let mut all = Der(der.as_ref());
-        let mut outer = Der(all.take(SEQUENCE)?);
-        let (tag, body, signed) = outer.next()?;
+        Self::decode(der.as_ref()).ok().flatten()
+    }
+
+    /// `None` where what was decoded contradicts itself.
+    fn decode(der: &'a [u8]) -> der::Result<Option<Self>> {
+        // The profile of RFC 5280 refuses serial numbers that OpenSSL takes.
+        let parts = CertificateInner::<Raw>::from_der(der)?;
+        let body = parts.tbs_certificate();
+        let Some(signature) = parts.signature().as_bytes() else {
+            return Ok(None);
+        };
+        if body.signature() != parts.signature_algorithm() {
+            return Ok(None);
+        }
+        let validity = body.validity();
         let mut found = Self {
-            signed,
-            algorithm: outer.take(SEQUENCE)?,
-            signature: whole_bytes(outer.take(BIT_STRING)?)?,
+            version: body.version() as u8,
+            issuer: body.issuer().clone(),
+            subject: body.subject().clone(),
+            validity: (seconds(validity.not_before), seconds(validity.not_after)),
+            key: body.subject_public_key_info().to_der()?,
+            signed: first_inside(der)?,
+            algorithm: Any::encode_from(body.signature())?.value().to_vec(),
+            signature: signature.to_vec(),
             ..Self::default()
         };
-        let ends = tag == SEQUENCE && outer.is_empty() && all.is_empty();
-        (ends && found.read_body(Der(body)).is_some()).then_some(found)
+        let mut seen = BTreeSet::new();
+        for one in body.extensions().into_iter().flatten() {
+            if !seen.insert(one.extn_id) {
+                return Ok(None);
+            }
+            found.extension(one)?;
+        }
+        Ok(Some(found))
     }
 
-    fn read_body(&mut self, mut body: Der<'a>) -> Option<()> {
-        if let Some(version) = body.take_if(VERSION) {
-            self.version = *Der(version).take(INTEGER)?.last()?;
-        }
-        body.take(INTEGER)?;
-        if body.take(SEQUENCE)? != self.algorithm {
-            return None;
-        }
-        self.issuer = body.take(SEQUENCE)?;
-        let mut validity = Der(body.take(SEQUENCE)?);
-        self.validity = (validity.time()?, validity.time()?);
-        self.subject = body.take(SEQUENCE)?;
-        let (tag, _, key) = body.next()?;
-        self.key = key;
-        body.take_if(ISSUER_ID);
-        body.take_if(SUBJECT_ID);
-        if let Some(extensions) = body.take_if(EXTENSIONS) {
-            let mut list = Der(Der(extensions).take(SEQUENCE)?);
-            let mut seen = Vec::new();
-            while !list.is_empty() {
-                let mut one = Der(list.take(SEQUENCE)?);
-                let id = one.take(OID)?;
-                let is_critical = one.take_if(BOOLEAN).is_some_and(|it| it != [0]);
-                if seen.contains(&id) {
-                    return None;
-                }
-                seen.push(id);
-                self.extension(id, is_critical, one.take(OCTET_STRING)?)?;
+    fn extension(&mut self, one: &Extension) -> der::Result<()> {
+        let value = one.extn_value.as_bytes();
+        match one.extn_id {
+            BasicConstraints::OID => {
+                let it = BasicConstraints::from_der(value)?;
+                self.is_authority = Some(it.ca);
+                self.path_max = it.path_len_constraint.map(usize::from);
             }
-        }
-        (tag == SEQUENCE && body.is_empty()).then_some(())
-    }
-
-    fn extension(&mut self, id: &[u8], is_critical: bool, value: &[u8]) -> Option<()> {
-        let mut value = Der(value);
-        match id {
-            BASIC_CONSTRAINTS => {
-                let mut it = Der(value.take(SEQUENCE)?);
-                self.is_authority = Some(it.take_if(BOOLEAN).is_some_and(|it| it != [0]));
-                self.path_max = it.take_if(INTEGER).map(count);
+            KeyUsage::OID => self.usage = Some(KeyUsage::from_der(value)?),
+            ExtendedKeyUsage::OID => {
+                let purposes = ExtendedKeyUsage::from_der(value)?.0;
+                self.is_for_clients = Some(purposes.contains(&ID_KP_CLIENT_AUTH));
             }
-            KEY_USAGE => self.usage = Some(first_byte(value.take(BIT_STRING)?)?),
-            NETSCAPE_TYPE => self.netscape = Some(first_byte(value.take(BIT_STRING)?)?),
-            EXTENDED_KEY_USAGE => {
-                let mut purposes = Der(value.take(SEQUENCE)?);
-                let mut is_for_clients = false;
-                while !purposes.is_empty() {
-                    is_for_clients |= purposes.take(OID)? == CLIENT_AUTH;
-                }
-                self.is_for_clients = Some(is_for_clients);
+            NETSCAPE_TYPE => {
+                let bits = BitStringRef::from_der(value)?;
+                self.has_client_type = Some(bits.get(NETSCAPE_CLIENT) == Some(true));
             }
-            NAME_CONSTRAINTS => self.constrains_names = true,
-            _ => self.has_unknown |= is_critical && !HARMLESS.contains(&id),
+            NameConstraints::OID => self.constrains_names = true,
+            id => self.has_unknown |= one.critical && !HARMLESS.contains(&id),
         }
-        Some(())
+        Ok(())
     }
 
     /// Whether it names itself as its issuer.
@@ -159,9 +148,10 @@ impl<'a> Certificate<'a> {
 
     /// Whether a client may show it.
     pub(super) fn may_be_shown(&self) -> bool {
+        let signs = |it: &KeyUsage| it.digital_signature() || it.key_agreement();
         self.is_for_clients != Some(false)
-            && allows(self.usage, DIGITAL_SIGNATURE | KEY_AGREEMENT)
-            && allows(self.netscape, NETSCAPE_CLIENT)
+            && self.has_client_type != Some(false)
+            && self.usage.as_ref().is_none_or(signs)
     }
 
     /// Whether it may sign certificates of clients.
@@ -170,12 +160,14 @@ impl<'a> Certificate<'a> {
         let is_authority = self
             .is_authority
             .unwrap_or(self.version < 2 || self.usage.is_some());
-        is_authority && self.is_for_clients != Some(false) && allows(self.usage, CERT_SIGN)
+        is_authority
+            && self.is_for_clients != Some(false)
+            && self.usage.as_ref().is_none_or(KeyUsage::key_cert_sign)
     }
 
     /// Its public key.
-    pub(super) fn key(&self) -> SubjectPublicKeyInfoDer<'a> {
-        SubjectPublicKeyInfoDer::from(self.key)
+    pub(super) fn key(&self) -> SubjectPublicKeyInfoDer<'_> {
+        SubjectPublicKeyInfoDer::from(self.key.as_slice())
     }
 
     /// Whether the other's key has signed it.
@@ -192,161 +184,271 @@ impl<'a> Certificate<'a> {
             .iter()
             .filter(|one| one.signature_alg_id().as_ref() == self.algorithm);
         fit.any(|one| {
-            key.verify_signature(*one, self.signed, self.signature)
+            key.verify_signature(*one, self.signed, &self.signature)
                 .is_ok()
         })
     }
 }
 
-/// Whether one of these bits is set where there are any.
-fn allows(bits: Option<u8>, wanted: u8) -> bool {
-    bits.is_none_or(|bits| bits & wanted != 0)
+/// The first value inside another, as it came.
+fn first_inside(der: &[u8]) -> der::Result<&[u8]> {
+    let mut reader = SliceReader::new(der)?;
+    Header::decode(&mut reader)?;
+    reader.tlv_bytes()
 }
 
-fn whole_bytes(bits: &[u8]) -> Option<&[u8]> {
-    bits.split_first()
-        .filter(|(unused, _)| **unused == 0)
-        .map(|(_, bytes)| bytes)
-}
-
-/// The first eight of some bits, of which there may be none.
-fn first_byte(bits: &[u8]) -> Option<u8> {
-    let (_, bytes) = bits.split_first()?;
-    Some(bytes.first().copied().unwrap_or(0))
-}
-
-/// A number; one that is too large or below 0 allows nothing.
-fn count(bytes: &[u8]) -> usize {
-    match bytes {
-        [one] if *one < 0x80 => usize::from(*one),
-        _ => 0,
-    }
-}
-
-/// Values of DER (X.690) one behind the other.
-struct Der<'a>(&'a [u8]);
-
-impl<'a> Der<'a> {
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The next value: its tag, what is in it, and all of it.
-    fn next(&mut self) -> Option<(u8, &'a [u8], &'a [u8])> {
-        let (tag, rest) = self.0.split_first()?;
-        let (first, mut rest) = rest.split_first()?;
-        let mut size = usize::from(*first);
-        if size >= 0x80 {
-            // Three bytes are more than any record of TLS has.
-            let (bytes, behind) = rest
-                .split_at_checked(size - 0x80)
-                .filter(|(it, _)| (1..=3).contains(&it.len()))?;
-            size = bytes
-                .iter()
-                .fold(0, |sum, byte| sum << 8 | usize::from(*byte));
-            rest = behind;
-        }
-        let (inner, behind) = rest.split_at_checked(size)?;
-        let whole = self.0.get(..self.0.len() - behind.len())?;
-        self.0 = behind;
-        Some((*tag, inner, whole))
-    }
-
-    fn take(&mut self, wanted: u8) -> Option<&'a [u8]> {
-        let (tag, inner, _) = self.next()?;
-        (tag == wanted).then_some(inner)
-    }
-
-    fn take_if(&mut self, wanted: u8) -> Option<&'a [u8]> {
-        if self.0.first() == Some(&wanted) {
-            self.take(wanted)
-        } else {
-            None
-        }
-    }
-
-    /// A moment, in seconds of Unix time.
-    fn time(&mut self) -> Option<i64> {
-        let (tag, text, _) = self.next()?;
-        let (year, rest) = match tag {
-            UTC_TIME => {
-                let (year, rest) = digits(text)?;
-                (if year < 50 { 2000 + year } else { 1900 + year }, rest)
-            }
-            GENERALIZED_TIME => {
-                let (century, rest) = digits(text)?;
-                let (year, rest) = digits(rest)?;
-                (100 * century + year, rest)
-            }
-            _ => return None,
-        };
-        let (month, rest) = digits(rest)?;
-        let (day, rest) = digits(rest)?;
-        let (hour, rest) = digits(rest)?;
-        let (minute, rest) = digits(rest)?;
-        let (second, rest) = digits(rest)?;
-        let fits = (1..=12).contains(&month) && (1..=31).contains(&day) && rest == b"Z";
-        let day = fits.then(|| days(year, month, day))?;
-        Some(((day * 24 + hour) * 60 + minute) * 60 + second)
-    }
-}
-
-/// A number of two digits, and what follows.
-fn digits(text: &[u8]) -> Option<(i64, &[u8])> {
-    let (two, rest) = text.split_at_checked(2)?;
-    let number = two.iter().try_fold(0, |sum, digit| {
-        let digit = digit.is_ascii_digit().then(|| digit - b'0')?;
-        Some(10 * sum + i64::from(digit))
-    });
-    Some((number?, rest))
-}
-
-/// Days from the first of January 1970 to a day of the Gregorian calendar.
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    // Years that begin in March have their leap day at the end.
-    let year = if month < 3 { year - 1 } else { year };
-    let month = (month + 9) % 12;
-    let leaps = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    365 * year + leaps + (153 * month + 2) / 5 + day - 1 - 719_468
+/// Seconds of Unix time; the crate takes no time before 1970.
+fn seconds(time: Time) -> i64 {
+    i64::try_from(time.to_unix_duration().as_secs()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{days, Der};
+    use std::cell::Cell;
+    use std::time::Duration;
 
-    #[test]
-    fn moment_is_counted_from_the_first_of_january_1970() {
-        for (text, wanted) in [
-            (&b"\x17\x0d700101000000Z"[..], Some(0)),
-            (b"\x17\x0d000229235959Z", Some(951_868_799)),
-            (b"\x18\x0f20380119031408Z", Some(2_147_483_648)),
-            (b"\x17\x0d500101000000Z", Some(-631_152_000)),
-            (b"\x17\x0d701301000000Z", None),
-            (b"\x17\x0d7001010000+0Z", None),
-            (b"\x17\x0c70010100000Z", None),
-        ] {
-            assert_eq!(Der(text).time(), wanted, "{text:?}");
-        }
-        assert_eq!(days(2000, 3, 1) - days(2000, 2, 28), 2);
-        assert_eq!(days(1900, 3, 1) - days(1900, 2, 28), 1);
+    use base64::prelude::{Engine, BASE64_STANDARD};
+    use proptest::prelude::{any, Strategy};
+    use proptest::sample::Index;
+    use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+    use proptest::{collection, option, prop_assert, prop_assert_eq};
+    use rustls::crypto::ring;
+    use rustls::pki_types::UnixTime;
+    use rustls::server::danger::ClientCertVerifier;
+
+    use x509_cert::der::asn1::AnyRef;
+    use x509_cert::der::Tagged;
+
+    use super::super::clients::ClientCertificates;
+    use super::*;
+
+    /// A self-signed authority over at most one other, from 2020 to 2120, as all of these.
+    const ROOT: &str = "\
+        MIIBZjCCAQ2gAwIBAgIUQK7vdyuZgNi4rMpeq11m9Lej+uIwCgYIKoZIzj0EAwIwDzENMAsGA1UEAwwEcm9vdDAg\
+        Fw0yMDAxMDEwMDAwMDBaGA8yMTIwMDEwMTAwMDAwMFowDzENMAsGA1UEAwwEcm9vdDBZMBMGByqGSM49AgEGCCqG\
+        SM49AwEHA0IABNTo2xO6Nh3iqAmig2dKKl8BVX8EdF0akVlnJxdJnmFQ79hQ8x1+0A5dhckgHSezaY89GHIy5adu\
+        REgVumJod/mjRTBDMBIGA1UdEwEB/wQIMAYBAf8CAQEwDgYDVR0PAQH/BAQDAgEGMB0GA1UdDgQWBBTcXUyEKHbl\
+        rzYbmRw86Hy7U5uHMDAKBggqhkjOPQQDAgNHADBEAiB/UazT4TyElTKHKYZy81FcrYHFSl2AQipmNqVpkcieTAIg\
+        KCD9DWnTY5+tc9UUrMJ5yRGbD+cRHBaoPsOMEwW/1kQ=";
+    /// A client's, with every kind of purpose; `ROOT` has signed it.
+    const CLIENT: &str = "\
+        MIIBizCCATGgAwIBAgIUEXZcDekQXvgVaEHodmMV2QOSNpAwCgYIKoZIzj0EAwIwDzENMAsGA1UEAwwEcm9vdDAg\
+        Fw0yMDAxMDEwMDAwMDBaGA8yMTIwMDEwMTAwMDAwMFowETEPMA0GA1UEAwwGY2xpZW50MFkwEwYHKoZIzj0CAQYI\
+        KoZIzj0DAQcDQgAEYi5nX58r8YzVz3II5DvZtUEcvG4/UDjHgI0k8OLyOx/3mygNLoLcg/7e1Dhe3fQXCKYho8Os\
+        OBspfYoEgLIRaqNnMGUwDAYDVR0TAQH/BAIwADAOBgNVHQ8BAf8EBAMCB4AwHQYDVR0lBBYwFAYIKwYBBQUHAwEG\
+        CCsGAQUFBwMCMBEGCWCGSAGG+EIBAQQEAwIHgDATBgNVHREBAf8ECTAHggVhLm9yZzAKBggqhkjOPQQDAgNIADBF\
+        AiEA0hbqiDW8c0eaa4jDp6CXMfI+mxLWMdwKMlwP2SCY0l8CICaAlfcxxJGOce9oQHKc4c1mKrd2P67ge3cF9Wu2\
+        8Zms";
+    /// An authority for names below `a.org`; `ROOT` has signed it.
+    const BETWEEN: &str = "\
+        MIIBUzCB+qADAgECAhQhvXPOivAZEiJAN7p011QeKubyBzAKBggqhkjOPQQDAjAPMQ0wCwYDVQQDDARyb290MCAX\
+        DTIwMDEwMTAwMDAwMFoYDzIxMjAwMTAxMDAwMDAwWjASMRAwDgYDVQQDDAdiZXR3ZWVuMFkwEwYHKoZIzj0CAQYI\
+        KoZIzj0DAQcDQgAE+08O9NrqMaU6TiSIDvUrUMQsLAq2RfFOuX0LxcEy/NehokzIoV6KEmDrUD3joM7zMq0SOAm5\
+        gid+u8zxRpHflKMvMC0wEgYDVR0TAQH/BAgwBgEB/wIBADAXBgNVHR4BAf8EDTALoAkwB4IFYS5vcmcwCgYIKoZI\
+        zj0EAwIDSAAwRQIhANCdpl4N9EzX09zP+ozuHXGUcGUti/snn4TDmAoaN2eGAiAxDVK0ke+4tK9VlpdPZA468e9G\
+        xBizAYcJJRwUTxPNNQ==";
+    /// A client's; `BETWEEN` has signed it.
+    const LEAF: &str = "\
+        MIIBODCB36ADAgECAhQLNkZrNbec8bGWljDU7x9fwbGWczAKBggqhkjOPQQDAjASMRAwDgYDVQQDDAdiZXR3ZWVu\
+        MCAXDTIwMDEwMTAwMDAwMFoYDzIxMjAwMTAxMDAwMDAwWjAPMQ0wCwYDVQQDDARsZWFmMFkwEwYHKoZIzj0CAQYI\
+        KoZIzj0DAQcDQgAEZeJPjbSyfR/T9yqb6Ne4MFRbvOJ+9JGBRl/ZDmwYrJQUe5r93k8tCYojciH0X3MglUDisS+A\
+        gCbXAM5j/+sKaaMUMBIwEAYDVR0RBAkwB4IFYS5vcmcwCgYIKoZIzj0EAwIDSAAwRQIhAKq70WBTcxbVQ0G8syro\
+        IoO1lGskbYhlL4/XjpjyWfsEAiAWvl3J9TSvetfU0T57t/ThIH6o/Nr0RjZNEYNrr2NSig==";
+    /// One of the first version; `ROOT` has signed it.
+    const FIRST: &str = "\
+        MIIBCDCBrwIBBTAKBggqhkjOPQQDAjAPMQ0wCwYDVQQDDARyb290MCAXDTIwMDEwMTAwMDAwMFoYDzIxMjAwMTAx\
+        MDAwMDAwWjAQMQ4wDAYDVQQDDAVmaXJzdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABMcF8OY1CHOLlPqPTTHk\
+        7iwbe47EtJjV5byUh6aSoPk4gcFkPPS30PHCXYUwGaQU+700f8TAxgVm32KJIEkYyMowCgYIKoZIzj0EAwIDSAAw\
+        RQIhAM56H54EtShjQj+Q8ONQEtG8msGlSnJXJgTajQMWXp7jAiAyucfxlT769HDzu94KpgCv0FZFlmjnhWAY1Bnj\
+        O5zGEg==";
+    /// An authority whose encoding has another of the same meaning; `ROOT` has signed it, and OpenSSL takes it of a client.
+    const ODD: &str = "\
+        MIIBWzCCAQGgAwIBAgIeERERERERERERERERERERERERERERERERERERERERMAoGCCqGSM49BAMCMA8xDTALBgNV\
+        BAMMBHJvb3QwIhgPMjAyMDAxMDEwMDAwMDBaGA8yMDQ5MTIzMTIzNTk1OVowGTEXMAkGA1UECwwCenowCgYDVQQD\
+        DANvZGQwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAAS1q08pILEwFE9VTo3ylJuMyQ55uECTcfOikXyLS4d/elmo\
+        G4g7htsKYKU2Sm6G52FKG4txX3RELc2I/98vZJCKoyMwITAPBgNVHRMBAf8EBTADAQH/MA4GA1UdDwEBAAQEAwIB\
+        hjAKBggqhkjOPQQDAgNIADBFAiAROTwbjg1SWvhkRhNTzBjXJZoO8nqWMeaQGbuXiRzoUwIhAJDTya2XVY+maXD7\
+        UKn3S3Kl0+ykZX5Boqb0UE+1/9mB";
+    const ALL: [&str; 6] = [ROOT, CLIENT, BETWEEN, LEAF, FIRST, ODD];
+    /// The first second of 2020 and of 2120.
+    const VALID_S: (i64, i64) = (1_577_836_800, 4_733_510_400);
+    const MUTANTS: u32 = 20_000;
+
+    fn der(text: &str) -> CertificateDer<'static> {
+        BASE64_STANDARD.decode(text).unwrap().into()
+    }
+
+    fn takes(trusted: &CertificateDer<'_>, shown: &[&CertificateDer<'_>]) -> bool {
+        let trusted = vec![trusted.clone().into_owned()];
+        let Ok(judge) = ClientCertificates::new(trusted, true, &ring::default_provider()) else {
+            return false;
+        };
+        let between: Vec<_> = shown.iter().skip(1).map(|it| (*it).clone()).collect();
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_001));
+        judge.verify_client_cert(shown[0], &between, now).is_ok()
+    }
+
+    fn is_signed_by(one: &Certificate<'_>, other: &Certificate<'_>) -> bool {
+        let algorithms = ring::default_provider().signature_verification_algorithms;
+        one.is_signed_by(other, algorithms.all)
     }
 
     #[test]
-    fn value_that_is_cut_or_longer_than_what_there_is_is_none() {
-        for bytes in [
-            &b""[..],
-            b"\x30",
-            b"\x30\x01",
-            b"\x30\x80",
-            b"\x30\x81",
-            b"\x30\x84\x00\x00\x00\x01\x00",
-            b"\x30\x82\xff\xff\x00",
-        ] {
-            assert_eq!(Der(bytes).next(), None, "{bytes:?}");
+    fn certificates_that_openssl_takes_are_taken() {
+        let [root, client, between, leaf, first, odd] = ALL.map(der);
+        for shown in [&client, &first, &odd] {
+            assert!(takes(&root, &[shown]), "{shown:?}");
         }
-        assert_eq!(
-            Der(b"\x30\x81\x01\x07\x09").next(),
-            Some((0x30, &[7][..], &b"\x30\x81\x01\x07"[..]))
-        );
+        assert!(takes(&root, &[&leaf, &between]));
+        assert!(!takes(&root, &[&leaf]));
+        assert!(!takes(&client, &[&leaf]));
+    }
+
+    #[test]
+    fn validity_includes_its_first_and_last_second() {
+        let first = der(FIRST);
+        let read = Certificate::read(&first).unwrap();
+        let (from, to) = VALID_S;
+        for (now_s, wanted) in [
+            (i64::MIN, std::cmp::Ordering::Less),
+            (from - 1, std::cmp::Ordering::Less),
+            (from, std::cmp::Ordering::Equal),
+            (to, std::cmp::Ordering::Equal),
+            (to + 1, std::cmp::Ordering::Greater),
+            (i64::MAX, std::cmp::Ordering::Greater),
+        ] {
+            assert_eq!(read.compare_to(now_s), wanted, "{now_s}");
+        }
+    }
+
+    #[test]
+    fn signature_is_checked_over_the_bytes_that_came() {
+        let [root, odd] = [ROOT, ODD].map(der);
+        let parts = CertificateInner::<Raw>::from_der(&odd).unwrap();
+        let read = Certificate::read(&odd).unwrap();
+        assert_ne!(parts.tbs_certificate().to_der().unwrap(), read.signed);
+        assert!(is_signed_by(&read, &Certificate::read(&root).unwrap()));
+        assert!(!is_signed_by(&read, &read));
+    }
+
+    #[test]
+    fn certificate_that_is_cut_or_longer_is_none() {
+        for whole in ALL.map(der) {
+            for size in 0..whole.len() {
+                let cut = CertificateDer::from(&whole[..size]);
+                assert!(Certificate::read(&cut).is_none(), "{size}");
+            }
+            let longer = CertificateDer::from([&whole[..], &[0]].concat());
+            assert!(Certificate::read(&longer).is_none());
+        }
+    }
+
+    #[test]
+    fn identifier_or_date_that_the_library_does_not_take_makes_a_certificate_unreadable() {
+        let changed = |from: &[u8], to: &[u8]| {
+            let mut bytes = der(CLIENT).to_vec();
+            let mut windows = bytes.windows(from.len());
+            let at = windows.position(|it| it == from).unwrap();
+            bytes[at..at + from.len()].copy_from_slice(to);
+            Certificate::read(&bytes.into()).is_some()
+        };
+        let id = NETSCAPE_TYPE.as_bytes();
+        // 2.25 and one number, as identifiers made of a UUID are; it may have 32 bits.
+        assert!(changed(id, b"\x69\x8f\xff\xff\xff\x7f\x01\x01\x01"));
+        assert!(!changed(id, b"\x69\x90\x80\x80\x80\x00\x01\x01\x01"));
+        assert!(changed(b"200101000000Z", b"700101000000Z"));
+        assert!(!changed(b"200101000000Z", b"691231235959Z"));
+    }
+
+    /// Values one behind the other, of which one, as they are met, has other content; the sizes of those
+    /// around it follow.
+    fn replace(values: &[u8], at: &mut usize, content: &[u8]) -> Option<Vec<u8>> {
+        let mut reader = SliceReader::new(values).ok()?;
+        let mut made = Vec::new();
+        while !reader.is_finished() {
+            let one = AnyRef::decode(&mut reader).ok()?;
+            let is_it = *at == 0;
+            *at = at.wrapping_sub(1);
+            let inner = if is_it {
+                content.to_vec()
+            } else {
+                replace(one.value(), at, content).unwrap_or_else(|| one.value().to_vec())
+            };
+            made.extend(AnyRef::new(one.tag(), &inner).ok()?.to_der().ok()?);
+        }
+        Some(made)
+    }
+
+    /// A certificate with other values inside, or changed here and there, or cut.
+    fn mutants() -> impl Strategy<Value = (usize, Vec<u8>)> {
+        let value = (0..80_usize, collection::vec(any::<u8>(), 0..6));
+        let values = collection::vec(value, 0..3);
+        let changes = collection::vec((0..8_u8, any::<Index>(), any::<u8>()), 0..3);
+        let cut = option::weighted(0.1, any::<Index>());
+        (0..ALL.len(), values, changes, cut).prop_map(|(which, values, changes, cut)| {
+            let mut bytes = der(ALL[which]).to_vec();
+            for (mut at, content) in values {
+                bytes = replace(&bytes, &mut at, &content).unwrap();
+            }
+            for (how, at, byte) in changes {
+                let at = at.index(bytes.len());
+                match how {
+                    0 => drop(bytes.remove(at)),
+                    1 => bytes.insert(at, byte),
+                    2 => bytes[at] ^= 1 << (byte % 8),
+                    _ => bytes[at] = byte,
+                }
+            }
+            if let Some(cut) = cut {
+                bytes.truncate(cut.index(bytes.len() + 1));
+            }
+            (which, bytes)
+        })
+    }
+
+    /// Reads one, and tells whether it could be; nothing may panic, and no change may be taken.
+    fn judge(which: usize, bytes: &[u8]) -> Result<bool, proptest::test_runner::TestCaseError> {
+        let originals = ALL.map(der);
+        let [root, client, _, leaf, ..] = &originals;
+        let original = &originals[which];
+        let mutant = CertificateDer::from(bytes);
+        let is_changed = *original != mutant;
+        prop_assert!(!(is_changed && takes(root, &[&mutant])));
+        prop_assert!(!(is_changed && takes(root, &[leaf, &mutant])));
+        // Whom to trust is not signed: only that nothing breaks is seen here.
+        takes(&mutant, &[client]);
+        takes(&mutant, &[&mutant]);
+        let Some(read) = Certificate::read(&mutant) else {
+            prop_assert!(is_changed);
+            return Ok(false);
+        };
+        let has = |part: &[u8]| bytes.windows(part.len()).any(|it| it == part);
+        prop_assert!(has(read.signed));
+        prop_assert!(has(&read.key));
+        prop_assert!(has(&read.algorithm));
+        let unchanged = Certificate::read(original).unwrap();
+        let root = Certificate::read(root).unwrap();
+        if is_signed_by(&read, &root) {
+            prop_assert_eq!(read.signed, unchanged.signed);
+        }
+        Ok(true)
+    }
+
+    #[test]
+    fn changed_or_cut_certificate_is_refused_without_panic() {
+        let config = Config {
+            cases: MUTANTS,
+            failure_persistence: None,
+            ..Config::default()
+        };
+        let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+        let read = Cell::new(0);
+        let checked = TestRunner::new_with_rng(config, rng).run(&mutants(), |(which, bytes)| {
+            read.set(read.get() + u32::from(judge(which, &bytes)?));
+            Ok(())
+        });
+        checked.unwrap();
+        // Else only refusals to read would have been seen.
+        assert!(read.get() > MUTANTS / 4, "{} were read", read.get());
     }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 import shutil
 import time
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
+from roquet import sync
 from roquet.base.errors import UsageError
-from roquet.client import Message
+from roquet.client import Message, MessageQueue
 from roquet.spark.jobs import cdc
 from roquet.spark.jobs.bodies.column import Bodies
 from roquet.spark.jobs.changes import envelope
@@ -20,8 +22,10 @@ from roquet.spark.jobs.shared.queries import sql
 from roquet.spark.jobs.storage.alone import alone
 from roquet.spark.jobs.storage.files import Files, LakeError
 from roquet.spark.schema import ddl
+from roquet.testing.pair import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -84,6 +88,7 @@ def test_bodies_that_are_no_change_are_bad_and_never_half_believed(spark: SparkS
         good + b" x": "no JSON: Extra data",
         good + good: "no JSON: Extra data",
         good + b"}": "no JSON: Extra data",
+        good + b',"more":{}': "no JSON: Extra data",
         b'{"op":"c","after":{"id":1,"payload":null}': "no JSON",
         b'{ rubbish "payload":null}': "no JSON",
         b'{"op":"u","after":{"id":1,"name":"%s"}}' % GONE.encode(): "after.name is left out by",
@@ -192,6 +197,87 @@ def test_a_topic_made_anew_is_named_also_without_a_checkpoint(
     with pytest.raises(LakeError, match="keep them in a folder of their own"):
         world.run()
     assert world.names() == {1: "old3"}
+
+
+def test_a_topic_that_begins_behind_the_table_is_named_and_left_out_only_if_wanted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    import spark_harness  # noqa: PLC0415  (pytest rewrites it first)
+
+    quick = {"fileReservedTime": "0", "mappedFileSizeCommitLog": "1048576"}
+    running = spark_harness.Running(tmp_path / "cluster", **quick)
+    running.start()
+    try:
+        world = World(spark, running, tmp_path, "BeginsBehind")
+        world.send(0, change("c", 1), change("c", 2))
+        # Of this queue the table has no row.
+        world.send(1, b"null")
+        world.run()
+        for key in range(10, 20):
+            world.send(0, change("c", key, "x" * 300_000))
+            world.send(1, b"null")
+        lows = _delete_the_oldest(running, world.topic)
+        # With the checkpoint the stream itself finds it.
+        with pytest.raises(PySparkException, match="are lost"):
+            world.run()
+        shutil.rmtree(world.out / "_checkpoint")
+        lost = rf"broker-a/0: .* before offset 2, and the topic begins at {lows[0]}: .* are lost"
+        with pytest.raises(LakeError, match=f"{lost}.* give startingOffsets"):
+            world.run()
+        assert world.names() == {1: "a", 2: "a"}
+        shown = json.dumps({world.topic: {"broker-a": {str(it): low for it, low in lows.items()}}})
+        world.run(startingOffsets=shown)
+        assert len([it for it in world.said if "those between are lost" in it]) == 2
+        # In the order of offsets one key was sent with each.
+        assert sorted(world.names()) == [1, 2, *range(8 + lows[0], 20)]
+    finally:
+        running.stop()
+
+
+def test_table_is_right_wherever_among_its_files_a_run_was_killed_before_its_end(
+    spark: SparkSession, running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(spark, running, tmp_path, "KilledAtEachFile")
+    world.send(0, change("c", 0, "first"))
+    world.run()
+    states, step, whole = [{0: "first"}], 0, False
+    while not whole:
+        # Each run mends what the one before it has left, and is killed a file further on.
+        step += 1
+        states.append({**states[-1], step % 3: f"n{step}"})
+        world.send(0, change("u", step % 3, f"n{step}"))
+        with monkeypatch.context() as patch:
+            _kill_at(patch, step)
+            try:
+                world.run()
+                whole = True
+            except (PySparkException, Killed):
+                # What is read in between is a state that there was.
+                assert world.names() in states
+    assert step > 6
+    assert world.names() == states[-1]
+    notes = [it for it in (world.out / "_reached").iterdir() if it.suffix == ".json"]
+    assert len(notes) <= 2
+
+
+class Killed(Exception):  # noqa: N818
+    """What stands for the end of the process."""
+
+
+def _kill_at(patch: pytest.MonkeyPatch, step: int) -> None:
+    """Let nothing be written, renamed or deleted from a call of this number on."""
+    calls = itertools.count(1)
+
+    def killed(real: Callable[..., Any]) -> Any:
+        def call(*given: Any) -> Any:
+            if next(calls) >= step:
+                raise Killed(f"killed at call {step}: {given[1:]}")
+            return real(*given)
+
+        return call
+
+    for name in ("_write", "rename", "delete"):
+        patch.setattr(Files, name, killed(getattr(Files, name)))
 
 
 def test_changes_of_two_tables_are_kept_apart_or_end_the_job(
@@ -325,6 +411,19 @@ def test_a_file_of_a_table_that_is_gone_is_named_and_never_fewer_rows(
     file.write_bytes(kept)
     world.run()
     assert world.names() == dict.fromkeys(range(10), "a")
+
+
+def _delete_the_oldest(running: Running, topic: str) -> dict[int, int]:
+    """Delete the first file of the log; return where the queues begin then."""
+    with sync.connect(running.name_servers) as mq:
+        mq.admin().brokers.delete_expired("broker-a")
+
+        def lows() -> dict[int, int]:
+            found = mq.admin().topics.offsets(topic)
+            return {n: found[MessageQueue(topic, "broker-a", n)].min_offset for n in range(2)}
+
+        wait_until("the oldest messages are gone", lambda: min(lows().values()) > 2, 60)
+        return lows()
 
 
 @pytest.mark.parametrize("name", ["_delta_log", "_lake.json"])

@@ -142,7 +142,7 @@ def _whole(wanted: DataType) -> Column:
     """Return the column `body` as JSON of a type; null if it is not that, or more than one value.
 
     Spark reads the first value of a text and passes over what follows it, be it another value: so
-    the body is read within an object whose last field has to be reached.
+    the body is read within an object whose last field has to be reached, with no other between.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415  (slow to import)
     from pyspark.sql.types import IntegerType, StringType, StructField, StructType  # noqa: PLC0415
@@ -157,6 +157,9 @@ def _whole(wanted: DataType) -> Column:
     text = f.concat(f.lit('{"value":'), _text_of_body(), f.lit(',"end":0}'))
     found = f.from_json(text, marked, {"columnNameOfCorruptRecord": _BAD})
     right = (found.getField("end") == 0) & found.getField(_BAD).isNull()
+    # Not `1,"more":2`. It knows no NaN, which is a number here, and has no keys of such a text.
+    keys = f.size(f.json_object_keys(text))
+    right &= keys.isNull() | (keys < len(marked.fields))
     return f.when(right, found.getField("value"))
 
 

@@ -56,15 +56,17 @@ def check(
     `read` says how far queues were read, as far as it is known. What is lost is said only when
     somebody has chosen where to begin.
     """
-    if not has.ends:
+    # Of some queues nothing was a change of the table, and no row has them.
+    ends = {**read, **has.ends}
+    if not ends:
         return
-    anew, bounds = compared(Reach(dict(has.ends), dict(has.stored)), reading)
+    anew, bounds = compared(Reach(ends, dict(has.stored)), reading)
     for queue, why in sorted(anew.items()):
         raise LakeError(
             f"{queue}: {why}. The changes of the new topic would count as older than those in"
             f" {out}: keep them in a folder of their own"
         )
-    for queue, end in sorted(has.ends.items()):
+    for queue, end in sorted(ends.items()):
         last = max(end, read.get(queue, 0))
         if queue not in bounds or bounds[queue].low <= last:
             continue

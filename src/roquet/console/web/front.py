@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import logging
 from typing import TYPE_CHECKING, Any, cast
@@ -18,7 +20,7 @@ from roquet.console.web.answers import status_of
 from roquet.console.web.peer import IDENTITY, Asserted
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 
     from starlette.requests import Request
 
@@ -36,6 +38,16 @@ COOKIE = "roquet_console"
 _FORM = "application/x-www-form-urlencoded"
 _FIELDS_MAX = 256
 _MISSING_MAX = 500
+
+
+@dataclasses.dataclass(slots=True)
+class _Noted:
+    """What the audit log will say of a request."""
+
+    target: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    """What it is about, once that is known."""
+    done: str = ""
+    """What was done, once it is."""
 
 
 class Front:
@@ -232,21 +244,13 @@ class Front:
     ) -> Response:
         """Make a file. It leaves the console, so the audit log says who took it along."""
         address = address_of(request)
-        target: Mapping[str, str] = {}
-        outcome = "failed: unexpected"
-        try:
+        with self._audited(row.path, session, address) as noted:
             self._demand_role(row, session)
             given = declared.of_form(row.fields, texts)
-            target = self._target(declared.shown(row.fields, given))
+            noted.target = self._target(declared.shown(row.fields, given))
             async with self._works.place(), self._parts.client_of(session) as mq:
                 made = await row.make(context_of(self._parts, session, address, mq), given)
-            outcome = f"done: {made.rows} rows, {len(made.data)} bytes"
-        except RoquetError as error:
-            kind = "refused" if isinstance(error, (Denied, UsageError)) else "failed"
-            outcome = f"{kind}: {error}"
-            raise
-        finally:
-            self._note(row.path, outcome, session, address, target)
+            noted.done = f"{made.rows} rows, {len(made.data)} bytes"
         headers = {"content-disposition": f'attachment; filename="{made.name}"'}
         if made.missing:
             headers["x-roquet-incomplete"] = ascii(made.missing)[1:-1][:_MISSING_MAX]
@@ -257,23 +261,28 @@ class Front:
     ) -> Done:
         """Do it; whatever comes of it is in the audit log before the answer goes out."""
         address = address_of(request)
-        target: Mapping[str, str] = {}
-        outcome = "failed: unexpected"
-        try:
+        with self._audited(action.path, session, address) as noted:
             self._demand_may(action, session)
             given = read()
-            target = self._target(declared.shown(action.fields, given))
+            noted.target = self._target(declared.shown(action.fields, given))
             async with self._works.place(), self._parts.client_of(session) as mq:
                 done = await action.do(context_of(self._parts, session, address, mq), given)
-            outcome = f"done: {done.text}"
+            noted.done = done.text
+        return done
+
+    @contextlib.contextmanager
+    def _audited(self, path: str, session: Session, address: str) -> Generator[_Noted]:
+        """Have the audit log say what becomes of a block, however it ends."""
+        noted, outcome = _Noted(), "failed: unexpected"
+        try:
+            yield noted
+            outcome = f"done: {noted.done}"
         except RoquetError as error:
             kind = "refused" if isinstance(error, (Denied, UsageError)) else "failed"
             outcome = f"{kind}: {error}"
             raise
-        else:
-            return done
         finally:
-            self._note(action.path, outcome, session, address, target)
+            self._note(path, outcome, session, address, noted.target)
 
     def _target(self, given: Mapping[str, str]) -> Mapping[str, str]:
         """Return what an action is about, with its cluster where there are several."""

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         QueueRequest,
     )
     from roquet.broker.api.receive import ReceiveRequest
+    from roquet.protocol.command import Command
     from roquet.proxy.cluster.calls import Calls
     from roquet.proxy.cluster.guard import Gate
 
@@ -114,30 +115,21 @@ class ClusterQueues:
         answer = await self._calls.ask(broker, code, header, passed=_KNOWN)
         if answer.code != ResponseCode.SUCCESS:
             return None
-        try:
-            return QueryConsumerOffsetResponse.decode(answer.ext).offset
-        except HeaderError as error:
-            raise unreadable(broker, error) from error
+        return _offset(broker, answer, QueryConsumerOffsetResponse)
 
     async def min_offset(self, broker: str, request: QueueRequest, caller: Caller) -> int:
         """Return the first offset of a queue."""
         self._gate.require(MIN_OFFSET, request, caller, broker)
         header = GetMinOffsetRequest(topic=request.topic, queue_id=request.queue_id)
         answer = await self._calls.ask(broker, RequestCode.GET_MIN_OFFSET, header)
-        try:
-            return GetMinOffsetResponse.decode(answer.ext).offset
-        except HeaderError as error:
-            raise unreadable(broker, error) from error
+        return _offset(broker, answer, GetMinOffsetResponse)
 
     async def max_offset(self, broker: str, request: QueueRequest, caller: Caller) -> int:
         """Return the offset that the next message of a queue will have."""
         self._gate.require(MAX_OFFSET, request, caller, broker)
         header = GetMaxOffsetRequest(topic=request.topic, queue_id=request.queue_id)
         answer = await self._calls.ask(broker, RequestCode.GET_MAX_OFFSET, header)
-        try:
-            return GetMaxOffsetResponse.decode(answer.ext).offset
-        except HeaderError as error:
-            raise unreadable(broker, error) from error
+        return _offset(broker, answer, GetMaxOffsetResponse)
 
     async def by_time(self, broker: str, request: OffsetByTimeRequest, caller: Caller) -> int:
         """Return the offset for a store time."""
@@ -146,10 +138,24 @@ class ClusterQueues:
             topic=request.topic, queue_id=request.queue_id, timestamp=request.time_ms
         )
         answer = await self._calls.ask(broker, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-        try:
-            return SearchOffsetResponse.decode(answer.ext).offset
-        except HeaderError as error:
-            raise unreadable(broker, error) from error
+        return _offset(broker, answer, SearchOffsetResponse)
+
+
+def _offset(
+    broker: str,
+    answer: Command,
+    kind: type[
+        QueryConsumerOffsetResponse
+        | GetMinOffsetResponse
+        | GetMaxOffsetResponse
+        | SearchOffsetResponse
+    ],
+) -> int:
+    """Return the offset in an answer. Raises Rejected when there is none to be read."""
+    try:
+        return kind.decode(answer.ext).offset
+    except HeaderError as error:
+        raise unreadable(broker, error) from error
 
 
 def _header_of(request: ReceiveRequest) -> PullMessageRequest:

@@ -147,16 +147,16 @@ SUSPENDED = [("shared.suspend",), SOON]
 # --- when what is written ------------------------------------------------------------------------
 
 
-def test_accounts_come_first_then_the_state_then_all_rows_and_nothing_twice(
+def test_accounts_come_first_then_all_rows_then_the_state_and_nothing_twice(
     tmp_path: Path,
 ) -> None:
     desk = Desk(tmp_path)
     desk.expressions.note("TAG", "a", Choice([1]))
     first = desk.written()
     names = [it[0] for it in first]
-    assert names[:2] == ["set_accounts", "set_state"]
-    assert names[-1] == "set_expression"
-    assert first[1][1]["sync_here"] is False
+    assert names[0] == "set_accounts"
+    assert names[-2:] == ["set_state", "set_expression"]
+    assert first[-2][1]["sync_here"] is False
     metadata = desk.base.metadata
     assert {it[1] for it in first if it[0] == "set_topic"} == set(metadata.topics.all())
     assert {it[1] for it in first if it[0] == "set_group"} == set(metadata.groups.all())
@@ -417,6 +417,21 @@ def test_threads_lose_what_has_changed_before_it_is_written_anew(tmp_path: Path)
     assert desk.told() == SUSPENDED
 
 
+def test_threads_admit_nothing_by_the_rows_of_another_permission(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.base.metadata.topics.put(TopicConfig(name="orders", order=True))
+    desk.shared()
+    desk.written()
+    for permission in (4, 6):
+        desk.told()
+        desk.base.state.permission = permission
+        assert desk.told() == SUSPENDED
+        names = [it[0] for it in desk.written()]
+        assert names.count("set_state") == 1
+        assert names[-1] == "set_state", "the rows that depend on it come first"
+        assert {"set_topic", "set_group"} <= set(names)
+
+
 def test_threads_are_called_again_while_rows_have_to_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -428,7 +443,7 @@ def test_threads_are_called_again_while_rows_have_to_wait(
     def shown() -> list[object]:
         return [it[1]["sends"] if it[0] == "set_state" else it[0] for it in desk.written()]
 
-    assert shown() == [False, "set_topic", "set_topic", "threads.refresh_soon"]
+    assert shown() == ["set_topic", "set_topic", "threads.refresh_soon", False]
     assert shown() == ["set_topic", "set_topic", "threads.refresh_soon"]
     assert shown() == ["set_topic", True]
     assert shown() == []

@@ -169,22 +169,25 @@ class Admission:
         # First of all: without them the rows would be for everybody.
         if self._accounts is not None and self._accounts.is_stale:
             self._accounts.write(rows)
-        if self._stale or self._state.version != self._version or self._identity.port != self._port:
-            self._state_changed(rows)
+        is_stale = self._stale or self._state.version != self._version
+        is_stale = is_stale or self._identity.port != self._port
+        if is_stale:
+            self._state_changed()
         if self._topics or self._groups:
-            self._write_some(rows)
+            is_stale = self._write_some(rows) or is_stale
+        if is_stale:
+            # Behind the rows that depend on it: threads judge by them from here on.
+            self._write_state(rows)
         if self._expressions.news:
             self._write_expressions(rows)
 
-    def _write_some(self, rows: Rows) -> None:
+    def _write_some(self, rows: Rows) -> bool:
         """Write rows that have changed; while some have to wait, the processors answer alone.
 
-        The permission of the broker is part of every row, and there may be thousands.
+        The permission of the broker is part of every row, and there may be thousands. True when
+        waiting has begun or ended, which the state has to say.
         """
         has_more = len(self._topics) + len(self._groups) > ROWS_AT_ONCE
-        if has_more and not self._filling:
-            self._filling = True
-            self._write_state(rows)
         left = ROWS_AT_ONCE
         while left and self._topics:
             self._write_topic(rows, self._topics.pop())
@@ -192,11 +195,10 @@ class Admission:
         while left and self._groups:
             self._write_group(rows, self._groups.pop())
             left -= 1
-        if self._filling and not has_more:
-            self._filling = False
-            self._write_state(rows)
+        has_turned, self._filling = self._filling != has_more, has_more
         if has_more and self._threads is not None:
             self._threads.refresh_soon()
+        return has_turned
 
     def _write_expressions(self, rows: Rows) -> None:
         news, self._expressions.news = self._expressions.news, []
@@ -207,11 +209,10 @@ class Admission:
                 kind, text, choice = one
                 rows.set_expression(kind, text, choice.codes, choice.filter_by)
 
-    def _state_changed(self, rows: Rows) -> None:
+    def _state_changed(self) -> None:
         state = self._state
         self._stale = False
         self._version, self._port = state.version, self._identity.port
-        self._write_state(rows)
         if (state.permission, state.is_slave) != self._known:
             # Rows depend on it, and at the start there are none yet.
             self._known = (state.permission, state.is_slave)

@@ -26,6 +26,8 @@ class Collector:
         """Take everything."""
         self.requests: list[Any] = []
         self.metadata: list[dict[str, str]] = []
+        self.left_s: list[float] = []
+        """Of each call, how long the caller was going to wait for the answer yet."""
         self.refuse = False
         """Whether calls fail, in a way that is not tried again at once."""
         self.came = threading.Condition()
@@ -54,6 +56,7 @@ class Collector:
     def _export(self, request: Any, context: Any) -> Any:
         with self.came:
             self.metadata.append(dict(context.invocation_metadata()))
+            self.left_s.append(context.time_remaining())
             if not self.refuse:
                 self.requests.append(request)
             self.came.notify_all()

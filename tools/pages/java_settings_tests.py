@@ -61,10 +61,12 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "appendAckAsync",
             "appendCkAsync",
         ),
+        "test_checkpoints_are_stored_in_the_order_in_which_their_stay_ends": (
+            "popCkStayBufferTime",
+        ),
         "test_what_is_acknowledged_whole_is_never_stored": ("enablePopBufferMerge",),
         "test_what_is_left_after_its_stay_is_stored_with_its_acknowledgements": (
             "enablePopBatchAck",
-            "popCkStayBufferTime",
         ),
     },
     "test_cleaner_rounds.py": {
@@ -136,8 +138,8 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "test_page_is_served_where_the_settings_say": ("metricsPromExporterHost",),
         "test_push_to_a_collector_that_never_answers_ends_in_time": (
             "metricGrpcExporterIntervalInMills",
-            "metricGrpcExporterTimeOutInMills",
         ),
+        "test_push_may_take_as_long_as_the_settings_say": ("metricGrpcExporterTimeOutInMills",),
         "test_pushed_metrics_have_java_names_units_kinds_and_labels": (
             "metricsGrpcExporterHeader",
             "metricsGrpcExporterTarget",
@@ -469,8 +471,8 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "timerStopEnqueue",
         ),
         "test_wheel_is_saved_at_the_interval_of_the_settings": ("timerFlushIntervalMs",),
-        "test_snapshots_of_the_wheel_are_made_as_the_settings_say": (
-            "timerWheelSnapshotFlush",
+        "test_snapshots_of_the_wheel_are_made_as_the_settings_say": ("timerWheelSnapshotFlush",),
+        "test_snapshots_of_the_wheel_come_at_the_interval_of_the_settings": (
             "timerWheelSnapshotIntervalMs",
         ),
         "test_wrong_counts_are_corrected_in_the_hours_of_the_settings": (

@@ -25,6 +25,7 @@ from roquet.protocol.command import Command
 from roquet.remoting.client import Client
 from roquet.remoting.router import Request, Route
 from roquet.store.housekeeping.cleaning import Cleaner
+from roquet.store.plugins import make_store
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
@@ -148,6 +149,11 @@ def test_store_of_another_form_than_files_is_refused_at_the_start(tmp_path: Path
     file.write_text("storeType=defaultRocksDB\n")
     with pytest.raises(UsageError, match=r"storeType.*must be default.*kept in files.*RocksDB"):
         load_config(file, {}, {})
+    # What the settings name reaches the core, which opens no other form either.
+    other = dataclasses.replace(config.store, store_type="defaultRocksDB")
+    store = make_store({**other.native(), "storePathRootDir": str(tmp_path)}, other, ())
+    with pytest.raises(StoreFault, match=r"storeType is \"defaultRocksDB\", must be default"):
+        asyncio.run(store.start())
 
 
 def test_log_is_kept_in_the_folder_of_the_settings(tmp_path: Path) -> None:

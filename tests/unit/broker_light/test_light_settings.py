@@ -77,11 +77,13 @@ async def change(it: Cluster, **settings: str) -> None:
 
 def test_mode_of_events_changes_while_the_broker_runs(tmp_path: Path) -> None:
     async def tell(it: Cluster) -> None:
-        await subscribe(it, "a")
+        await subscribe(it, "a", "b", "c")
         await change(it, enableLiteEventMode="false")
-        await send(it, "a", b"0")
+        for name in ("a", "b", "c"):
+            await send(it, name, name.encode())
         found = await pop(it)
-        assert found.bodies == [b"0"]
+        # Without events their bound does not hold.
+        assert sorted(found.bodies) == [b"a", b"b", b"c"]
         await ack(it, *found.handles)
         await send(it, "a", b"1")
         # What came before is noted as soon as events are.
@@ -89,7 +91,8 @@ def test_mode_of_events_changes_while_the_broker_runs(tmp_path: Path) -> None:
         found = popped(await it.call(pop_command(pollTime="15000")))
         assert found.bodies == [b"1"]
 
-    told(tmp_path, tell, liteEventCheckInterval="100")
+    bound = {"maxClientEventCount": "2", "liteEventFullDispatchDelayTime": NEVER}
+    told(tmp_path, tell, liteEventCheckInterval="100", **bound)
 
 
 def test_events_of_a_client_are_as_many_as_the_settings_allow(tmp_path: Path) -> None:

@@ -344,8 +344,19 @@ def test_checkpoint_is_stored_before_its_margin(tmp_path: Path) -> None:
         (one,) = await until_recorded(it, 1)
         assert one["tag"] == "ck"
 
-    # 62 s less the margin of 60 s: it is stored 2 s after the pop.
-    with_messages(tmp_path, tell, **ON, popCkStayBufferTimeOut="60000")
+    # 62 s less the margin of 60 s: it is stored 2 s after the pop, and could stay for an hour.
+    long = {"popCkStayBufferTime": "3600000", "popCkStayBufferTimeOut": "60000"}
+    with_messages(tmp_path, tell, **ON, **long)
+
+
+def test_checkpoints_are_stored_in_the_order_in_which_their_stay_ends(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        await pop(it, maxMsgNums="1", invisibleTime="60000")
+        await pop(it, maxMsgNums="1", invisibleTime="8000")
+        assert [one["so"] for one in await until_recorded(it, 2)] == [0, 1]
+
+    # With a longer stay the margin of the second would end before the stay of the first.
+    with_messages(tmp_path, tell, **ON, popCkStayBufferTime="200")
 
 
 @pytest.mark.parametrize(

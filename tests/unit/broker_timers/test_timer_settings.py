@@ -111,6 +111,26 @@ def test_snapshots_of_the_wheel_are_made_as_the_settings_say(
     assert all((tmp_path / name).read_bytes() == wheel for name in made)
 
 
+def later_snapshots(folder: Path) -> list[Path]:
+    """Return the snapshots of a wheel that something has entered."""
+    return list(folder.glob("timerwheel.[1-9]*"))
+
+
+def test_snapshots_of_the_wheel_come_at_the_interval_of_the_settings(tmp_path: Path) -> None:
+    async def story() -> None:
+        given = {"timerWheelSnapshotFlush": "true", "timerWheelSnapshotIntervalMs": "100"}
+        async with desk(tmp_path, **given) as running:
+            # The first, of an empty wheel, is made at once.
+            await until((tmp_path / "timerwheel.0").exists)
+            for count in (1, 2):
+                await running.send(b"due", TIMER_DELAY_MS="300")
+                await running.arrived(count)
+            # The step that delivered the first ended before the second was delivered.
+            assert later_snapshots(tmp_path)
+
+    asyncio.run(story())
+
+
 async def counted(folder: Path, *, hours_off: int = 0, **given: object) -> int:
     """Wait 71 minutes with a count of 9 for 2 messages that wait, check it, return the count."""
     clock = FakeClock(SystemClock().now_ms())

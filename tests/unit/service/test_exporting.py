@@ -20,11 +20,13 @@ from otlp_collector import Collector, attributes, points
 from roquet.base.clock import SystemClock
 from roquet.base.errors import UsageError
 from roquet.broker.config import load_config
+from roquet.broker.wiring.base import make_base
 from roquet.service.exporting import logged
 from roquet.service.exporting.config import ExporterConfig, pairs
 from roquet.service.exporting.logged import MetricsLog
 from roquet.service.exporting.otlp import OtlpPusher
 from roquet.service.metrics import Metrics
+from roquet.testing.cluster import broker_config
 from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
@@ -36,9 +38,9 @@ if TYPE_CHECKING:
 class Numbers:
     """Metrics of each kind, whose numbers a test sets."""
 
-    def __init__(self, more: str = "", rows: int = 1, rows_max: int = 100) -> None:
+    def __init__(self, metrics: Metrics | None = None, rows: int = 1) -> None:
         self.count, self.level = 3.0, 7.0
-        self.metrics = Metrics({"node_id": "a"}, pairs(more), rows_max)
+        self.metrics = metrics or Metrics({"node_id": "a"})
         self.metrics.standard(
             "messages_in",
             "count",
@@ -71,7 +73,7 @@ def run_pushes(numbers: Numbers, collector: Collector, pushes: int = 1, **more: 
 
 
 def test_pushed_metrics_have_java_names_units_kinds_and_labels() -> None:
-    numbers = Numbers("zone:b")
+    numbers = Numbers(Metrics({"node_id": "a"}, pairs("zone:b")))
     with Collector() as collector:
         run_pushes(numbers, collector, headers="X-Key: secret, Other:1")
         (first, level, classes, *later) = list(collector.metrics())
@@ -259,6 +261,14 @@ def test_push_to_a_collector_that_never_answers_ends_in_time(
     assert f"calls to the collector {target} failed" in caplog.text
 
 
+def test_push_may_take_as_long_as_the_settings_say() -> None:
+    given = {"metricGrpcExporterTimeOutInMills": "600000"}
+    timeout_ms = load_config(None, {}, given)[0].exporter.timeout_ms
+    with Collector() as collector:
+        run_pushes(Numbers(), collector, timeout_ms=timeout_ms)
+    assert [left > 60 for left in collector.left_s] == [True, True]
+
+
 def test_page_is_served_where_the_settings_say(tmp_path: Path) -> None:
     port = free_port(random.Random())
 
@@ -302,16 +312,23 @@ def test_log_has_a_line_a_number_in_delta_since_the_last(
     ]
 
 
-def test_rows_beyond_the_limit_are_left_out_and_counted() -> None:
-    numbers = Numbers("zone:b", rows=23, rows_max=20)
-    page = numbers.metrics.render().decode()
+def metrics_of(folder: Path, **settings: str) -> Metrics:
+    """Return the metrics that a broker with these settings makes."""
+    return make_base(broker_config(folder, **settings), SystemClock(), random.Random(1)).metrics
+
+
+def test_rows_beyond_the_limit_are_left_out_and_counted(tmp_path: Path) -> None:
+    settings = {"metricsOtelCardinalityLimit": "20", "metricsLabel": "zone:b"}
+    page = Numbers(metrics_of(tmp_path / "23", **settings), rows=23).metrics.render().decode()
     assert page.count("rocketmq_messages_in_total{") == 20
     assert 'roquet_metrics_left_out{metric="rocketmq_messages_in",zone="b"} 3.0' in page
-    assert "roquet_metrics_left_out" not in Numbers(rows=20, rows_max=20).metrics.render().decode()
+    all_fit = Numbers(metrics_of(tmp_path / "20", **settings), rows=20).metrics.render().decode()
+    assert all_fit.count("rocketmq_messages_in_total{") == 20
+    assert "roquet_metrics_left_out" not in all_fit
 
 
 def test_page_in_slices_is_the_page_at_once_and_lets_others_have_their_turn() -> None:
-    numbers = Numbers(rows=60_000, rows_max=50_000)
+    numbers = Numbers(Metrics({}, rows_max=50_000), rows=60_000)
 
     async def story() -> None:
         turns = 0

@@ -214,7 +214,6 @@ DECLINED: Mapping[str, tuple[str, ...]] = {
 
 EXACTLY: Mapping[str, str] = {
     "enableReconnectForGoAway": "always: a request answered by code 1500 is sent once more",
-    "isScanAvailableNameSrv": "registration calls every name server at each period",
     "useTLS": "connections to servers use TLS as the `tls.*` settings say",
     "timerInterceptDelayLevel": "delay levels are not turned into timers",
     "accessMessageInMemoryHotRatio": "only flow control of cold reads looks at it",
@@ -263,6 +262,7 @@ AT_START: Mapping[str, tuple[str, ...]] = {
         "acl*",
         "auth*",
         "initAuthenticationUser",
+        "isScanAvailableNameSrv",
         "innerClientAuthenticationCredentials",
         "migrateAuthFromV1Enabled",
         "bindAddress",

@@ -115,6 +115,9 @@ SHOWN_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "test_silent_connection_to_a_server_is_closed_after_the_time_of_the_settings": (
             "clientChannelMaxIdleTimeSeconds",
         ),
+        "test_round_leaves_out_name_servers_that_the_last_scan_did_not_reach_unless_none_is_made": (
+            "isScanAvailableNameSrv",
+        ),
         "test_socket_options_of_connections_to_servers_are_those_of_the_settings": (
             "clientSocketRcvBufSize",
             "clientSocketSndBufSize",

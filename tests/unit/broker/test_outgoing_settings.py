@@ -14,6 +14,7 @@ from roquet.base.clock import SystemClock
 from roquet.base.config import load
 from roquet.base.errors import Unreachable, UsageError
 from roquet.broker.wiring.base import make_base
+from roquet.broker.wiring.network import make_registration
 from roquet.broker.wiring.security import make_client
 from roquet.cli.servers.cluster_proxy import _cluster_of
 from roquet.client.fronts import FrontClient
@@ -125,6 +126,63 @@ def test_socket_options_of_connections_to_servers_are_those_of_the_settings(
     by_default = asyncio.run(options())
     assert by_default[:2] != [40_000, 60_000]
     assert by_default[2:] == [0, 1]
+
+
+def test_round_leaves_out_name_servers_that_the_last_scan_did_not_reach_unless_none_is_made(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RocketMQ's broker registers nowhere without scans, so that only the first half is its."""
+
+    async def told(folder: Path, scans: str) -> tuple[bool, bool]:
+        """Return whether a name server that came after the scan was told, and after another."""
+        with socket.create_server(("127.0.0.1", 0)) as chosen:
+            port = str(chosen.getsockname()[1])
+        address = f"127.0.0.1:{port}"
+        changes = {"namesrvAddr": address, "isScanAvailableNameSrv": scans}
+        # Nothing listens there: it is what the name server is told.
+        changes["listenPort"] = "10911"
+        base = make_base(broker_config(folder, **changes), SystemClock(), random.Random(1))
+        client = make_client(base)
+        registration = make_registration(base, client, None)
+        await client.start()
+        try:
+            await registration.start()
+            assert f"could not register with {address} (" in caplog.text
+            async with running_name_server(folder, {"listenPort": port}) as names:
+                await registration.register()
+                first = bool(names.table.served())
+                await registration.scan()
+                await registration.register()
+                return first, bool(names.table.served())
+        finally:
+            await registration.stop()
+            await client.stop()
+
+    for scans, found in (("true", (False, True)), ("false", (True, True))):
+        folder = tmp_path / scans
+        folder.mkdir()
+        assert asyncio.run(told(folder, scans)) == found
+
+
+def test_broker_connects_to_its_name_servers_at_the_start_and_every_time_for_connecting(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        connected = asyncio.Semaphore(0)
+
+        async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connected.release()
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        changes = {"namesrvAddr": address, "connectTimeoutMillis": "100"}
+        async with server, running_broker(tmp_path, changes=changes):
+            for _ in range(15):
+                # Calls that failed are made again after 1, 2, 4, 8 and 16 s.
+                await asyncio.wait_for(connected.acquire(), 60)
+
+    asyncio.run(asyncio.wait_for(story(), 90))
 
 
 def test_socket_options_of_name_servers_and_proxies_are_those_of_the_settings(

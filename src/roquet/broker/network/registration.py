@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from roquet.base.clock import Clock
+    from roquet.broker.network.name_server_scan import NameServerScan
     from roquet.broker.state import BrokerState, Identity
     from roquet.model.topic import TopicConfig
     from roquet.store.tables.topics import TopicTable
@@ -88,6 +89,13 @@ class RegistrationConfig:
     compressed: bool = setting(
         "compressedRegister", False, "Whether the body is compressed.", live=True
     )
+    scans: bool = setting(
+        "isScanAvailableNameSrv",
+        True,
+        "Whether the broker connects to its name servers at the start and every"
+        " `connectTimeoutMillis`, ten times a second at most, and registers only with those that"
+        " it reached.",
+    )
 
     @property
     def period_s(self) -> float:
@@ -134,11 +142,14 @@ class Registration:
         clock: Clock,
         on_result: Callable[[str | None], None],
         on_master: Callable[[str | None, str | None], None] | None = None,
+        scan: NameServerScan | None = None,
     ) -> None:
         """`on_result` is told after each round: None, or why no name server knows the broker.
 
-        `on_master` is told the addresses of a slave's master for clients and for slaves.
+        `on_master` is told the addresses of a slave's master for clients and for slaves. Rounds
+        leave out name servers that the last `scan` did not reach.
         """
+        self._scan = scan
         self._on_master = on_master
         self._caller = caller
         self._identity = identity
@@ -171,6 +182,7 @@ class Registration:
         self._stopped = False
         if not self._addresses:
             log.warning("no name server is known (namesrvAddr): no client finds this broker")
+        await self.scan()
         await self.register()
 
     async def stop(self) -> None:
@@ -178,6 +190,14 @@ class Registration:
         self._stopped = True
         await self._tasks.stop()
         await self._all(self._unregister, UNREGISTER_S, "unregister from")
+
+    async def scan(self) -> None:
+        """Connect to name servers that have no connection: the action of a timer."""
+        if self._scan is None or self._stopped:
+            return
+        for address in await self._scan.look(self._addresses):
+            # It is registered with at the next second, however long the pause had become.
+            self._missed.pop(address, None)
 
     async def register(self) -> None:
         """Tell every name server all topics: the action of a timer."""
@@ -345,8 +365,15 @@ class Registration:
         The others are named in one line, where `what` says what could not be done.
         """
         missed: list[str] = []
+        # Those that are called again by themselves are tried whatever the scan says.
+        scan = self._scan if addresses is None and not self._stopped else None
 
         async def one(address: str) -> list[T]:
+            why = None if scan is None else scan.why_not(address)
+            if why is not None:
+                self._told.pop(address, None)
+                missed.append(f"{address} ({why})")
+                return []
             try:
                 async with asyncio.timeout(timeout_s):
                     return [await ask(address)]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from roquet.broker.metrics.answers import Answers
 from roquet.broker.metrics.watch import Watch
 from roquet.broker.network.body_limits import body_max
+from roquet.broker.network.name_server_scan import NameServerScan
 from roquet.broker.network.ports import Listeners
 from roquet.broker.network.registration import Registration
 from roquet.broker.remoting.refusals import translated
@@ -168,15 +169,18 @@ def make_registration(
         else:
             base.health.not_ready("registered", why_not)
 
+    config = base.config
+    scan = NameServerScan(client, config.outgoing.connect_ms / 1000)
     registration = Registration(
         caller=client,
         identity=base.identity,
         topics=base.metadata.topics,
         state=base.state,
-        rules=base.config.registration,
+        rules=config.registration,
         clock=base.clock,
         on_result=result,
         on_master=on_master,
+        scan=scan if config.registration.scans else None,
     )
     base.metadata.topics.listen(registration.topics_changed)
     base.settings.listen(lambda new, _: registration.follow(new.registration))

@@ -21,6 +21,7 @@ from roquet.store.light_queues import LightQueueStore
 from roquet.store.marks.format import StoreFormat
 
 if TYPE_CHECKING:
+    from roquet.broker.config import BrokerConfig
     from roquet.broker.fastpath.admission import FastIngest
     from roquet.broker.messages.schedule import DelaySchedule
     from roquet.broker.network.fast_fail import FastFail
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from roquet.broker.wiring.replication import Pair
     from roquet.broker.wiring.timers import TimerParts
     from roquet.broker.wiring.transactions import TransactionParts
+
+SCAN_MIN_S = 0.1
+"""Between two scans of name servers, however short a connection may take."""
 
 
 def list_parts(
@@ -96,7 +100,7 @@ def list_parts(
         *exporter_parts(base),
         # Above the registration, so that name servers hear of a stop before anything else ends.
         *make_address_lookup(base, registration),
-        _registration_part(registration, config.registration.period_s),
+        _registration_part(registration, config),
         lookup_part(base, pair, registration),
     ]
     parts[:0] = security_parts(base)
@@ -110,12 +114,16 @@ def _fast_fail_part(fast_fail: FastFail) -> Part:
     return Part("fast_fail", fast_fail, ("lanes", "loop_lag"), timers=looks)
 
 
-def _registration_part(registration: Registration, period_s: float) -> Part:
-    rounds = (
-        Timer("register", registration.register, period_s, 10),
+def _registration_part(registration: Registration, config: BrokerConfig) -> Part:
+    rounds = [
+        Timer("register", registration.register, config.registration.period_s, 10),
         Timer("register again", registration.register_again, 1, 1),
-    )
-    return Part("registration", registration, ("server", "client"), timers=rounds, stop_within_s=5)
+    ]
+    if config.registration.scans:
+        scan_s = max(config.outgoing.connect_ms / 1000, SCAN_MIN_S)
+        rounds.append(Timer("scan name servers", registration.scan, scan_s, scan_s))
+    needs = ("server", "client")
+    return Part("registration", registration, needs, timers=tuple(rounds), stop_within_s=5)
 
 
 def _totals_part(base: Base) -> Part:

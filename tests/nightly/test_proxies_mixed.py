@@ -1,4 +1,4 @@
-"""RocketMQ's proxy and ours before one broker of RocketMQ, with a client at each of them."""
+"""RocketMQ's proxy and ours before one broker of either make, with a client at each of them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Ours:
         self.process.kill()
 
 
-@pytest.fixture(scope="module", params=["java"])
+@pytest.fixture(scope="module", params=["java", "ours"])
 def world(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ProxyWorld]:

@@ -169,6 +169,25 @@ def test_the_second_consumer_of_a_group_is_told_to_the_first(tmp_path: Path) -> 
     asyncio.run(story())
 
 
+def test_member_that_shares_no_queues_out_is_told_nothing_but_counts(tmp_path: Path) -> None:
+    async def story() -> None:
+        desk = Desk(tmp_path)
+        one, other = await desk.join("one"), FakePeer()
+        assert one.notices() == ["g"]
+        data = heartbeat("other", "g")
+        client = Client(other, "other", "JAVA", 0, balances=False)
+        await desk.clients.heartbeat(data, client, Caller(address="x:1"))
+        assert (one.notices(), other.notices()) == (["g"], [])
+        assert await desk.ids() == ["one", "other"]
+        await desk.join("two")
+        assert (one.notices(), other.notices()) == (["g"], [])
+        desk.clients.left(other.key)
+        assert one.notices() == ["g"]
+        assert await desk.ids() == ["one", "two"]
+
+    asyncio.run(story())
+
+
 def test_each_notice_is_a_command_of_its_own(tmp_path: Path) -> None:
     async def story() -> None:
         desk = Desk(tmp_path)

@@ -32,7 +32,7 @@ def test_joining_is_a_change_and_a_repeat_is_none() -> None:
     known = registry.consumer("g")
     assert known is not None
     assert known.client_ids == ["one", "two"]
-    assert [peer.key for peer in known.peers] == [one.peer.key, two.peer.key]
+    assert [*known.balancing] == [one.peer.key, two.peer.key]
 
 
 def test_a_subscription_is_replaced_only_by_a_newer_version() -> None:
@@ -100,7 +100,7 @@ def test_a_consumer_without_an_id_is_a_member_that_no_list_names() -> None:
     known = registry.consumer("g")
     assert known is not None
     assert known.client_ids == []
-    assert len(known.peers) == 1
+    assert len(known.balancing) == 1
 
 
 def test_leaving_empties_the_tables() -> None:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from grpc_calls import Calls, consumer, fronted, message, producer, received
+from roquet.broker.clients.registry import Client
 from roquet.model.group import SubscriptionGroupConfig
+from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData
 from roquet.proxy import messages as pb
 from roquet.proxy.rules.codes import Code, Rejected
 from roquet.proxy.rules.limits import (
@@ -19,6 +21,8 @@ from roquet.proxy.rules.limits import (
     TELEMETRY_MAX,
     ProxyLimits,
 )
+from roquet.proxy.services.clients import Session
+from roquet.testing.peer import FakePeer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -138,6 +142,27 @@ def test_heartbeat_needs_settings_and_keeps_the_client_in_its_group(tmp_path: Pa
             calls.broker.local.clients.members("g", caller)
         answer = await calls.call("NotifyClientTermination", end)
         assert answer.status.code == Code.UNRECOGNIZED_CLIENT_TYPE
+
+    run(tmp_path, tell)
+
+
+def test_client_that_joins_a_group_is_told_to_its_remoting_members_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Session] = []
+    monkeypatch.setattr(Session, "send_one_way", lambda session, _: told.append(session))
+
+    async def tell(calls: Calls) -> None:
+        clients, peer = calls.broker.local.clients, FakePeer()
+        caller = calls.front.context(calls.head("Heartbeat")).caller
+        data = HeartbeatData(client_id="remoting", consumers=(ConsumerData(group="g"),))
+        await clients.heartbeat(data, Client(peer, "remoting", "JAVA", 0), caller)
+        assert peer.notices() == ["g"]
+        assert await calls.show(consumer("g", 2, "Normal")) is None
+        assert clients.members("g", caller) == ["remoting", "client-1"]
+        assert peer.notices() == ["g"]
+        # With many members this would take longer with each that comes.
+        assert told == []
 
     run(tmp_path, tell)
 

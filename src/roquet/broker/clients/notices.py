@@ -63,6 +63,7 @@ class GroupNotices:
             flag=FLAG_ONE_WAY,
             language="JAVA",
         )
-        for peer in known.peers:
+        # A connection that fails meanwhile leaves its groups at once.
+        for peer in [*known.balancing.values()]:
             # A copy each: the connection numbers what it sends.
             peer.send_one_way(dataclasses.replace(notice))

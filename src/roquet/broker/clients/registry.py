@@ -39,6 +39,8 @@ class Client:
     """When the heartbeat came that showed it, Unix milliseconds: for people, not for ages."""
     secret: bytes | None = dataclasses.field(default=None, repr=False, compare=False)
     """What the account signed that heartbeat with; None where nobody has to sign."""
+    balances: bool = True
+    """Whether it shares queues out with the other members, and so is told when they change."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,8 @@ class ConsumerGroup:
     consuming: Consuming
     members: dict[int, Member] = dataclasses.field(default_factory=dict[int, Member])
     """By the key of the connection, in the order of joining."""
+    balancing: dict[int, Peer] = dataclasses.field(default_factory=dict[int, "Peer"])
+    """Connections of the members that share queues out, by key, in the order of joining."""
     subscriptions: dict[str, SubscriptionData] = dataclasses.field(
         default_factory=dict[str, "SubscriptionData"]
     )
@@ -88,11 +92,6 @@ class ConsumerGroup:
         """
         ids = (member.client.client_id for member in self.members.values())
         return list(dict.fromkeys(id_ for id_ in ids if id_ is not None))
-
-    @property
-    def peers(self) -> list[Peer]:
-        """The members' connections."""
-        return [member.client.peer for member in self.members.values()]
 
     def member_with_id(self, client_id: str) -> Member | None:
         """Find a member by client id: the latest to join when several share it."""
@@ -189,6 +188,8 @@ class Registry:
             known = self._consumers[group] = ConsumerGroup(group, consuming)
         key = client.peer.key
         joined = self._join(known.members, Member(client, now_ms))
+        if client.balances:
+            known.balancing[key] = client.peer
         known.consuming = consuming
         if fingerprint is not None:
             known.fingerprint = fingerprint
@@ -213,6 +214,7 @@ class Registry:
         known = self._consumers.get(group)
         if known is None or not self._leave(known.members, key):
             return False
+        known.balancing.pop(key, None)
         if not known.members:
             self.subscribed -= sum(map(weight_of, known.subscriptions.values()))
             del self._consumers[group]

@@ -124,7 +124,7 @@ class Session:
             self.stream.send(command.SerializeToString())
 
     def send_one_way(self, command: Command) -> None:
-        """Pass over: members of groups of this front need not share queues out."""
+        """Pass over: requests of frames have no form here."""
 
     async def call(self, command: Command, timeout_s: float) -> Command:
         """Raise Unreachable: requests of frames have no form here."""
@@ -307,6 +307,8 @@ class Sessions:
             version=context.caller.version,
             access_key=session.access_key,
             heard_at_ms=self._brokers.clock.now_ms(),
+            # Members of groups of this front need not share queues out.
+            balances=False,
         )
         await self._brokers.register(data, client, context.caller)
         session.version = context.caller.version

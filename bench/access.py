@@ -26,6 +26,8 @@ class Access:
 
     access_key: str
     secret_key: str
+    is_user: bool = False
+    """Whether ours has it as a super user of 5.x, as RocketMQ's has, not in `plain_acl.yml`."""
 
     def signed(self) -> Callable[[Command], Command]:
         """Return what signs requests."""
@@ -39,10 +41,14 @@ class Access:
 
     def config(self, kind: str, folder: Path) -> list[str]:
         """Write what a broker needs into its folder; return lines of its property file."""
-        return self._java() if kind == "java" else self._ours(folder)
+        if kind == "java":
+            # It makes a certificate by itself.
+            return self._users()
+        own = self._users() if self.is_user else self._accounts(folder)
+        return own + certificate(folder)
 
-    def _java(self) -> list[str]:
-        # 5.5 has accounts of its own in place of plain_acl.yml, and makes a certificate by itself.
+    def _users(self) -> list[str]:
+        # 5.5 has users in place of plain_acl.yml.
         user = json.dumps({"username": self.access_key, "password": self.secret_key})
         inner = json.dumps({"accessKey": self.access_key, "secretKey": self.secret_key})
         lines = [f"initAuthenticationUser={user}", f"innerClientAuthenticationCredentials={inner}"]
@@ -55,7 +61,7 @@ class Access:
             ]
         return lines
 
-    def _ours(self, folder: Path) -> list[str]:
+    def _accounts(self, folder: Path) -> list[str]:
         accounts = folder / "conf" / "plain_acl.yml"
         accounts.parent.mkdir(exist_ok=True)
         accounts.touch(0o600)
@@ -63,14 +69,13 @@ class Access:
             "accounts:\n"
             f"- {{accessKey: {self.access_key}, secretKey: {self.secret_key}, admin: true}}\n"
         )
-        pair = {"key": folder / "broker.key", "cert": folder / "broker.pem"}
-        made = ["-keyout", str(pair["key"]), "-out", str(pair["cert"])]
-        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-        subprocess.run(
-            [*command, *made, "-subj", "/CN=bench"], check=True, stderr=subprocess.DEVNULL
-        )
-        return [
-            "aclEnable=true",
-            f"tls.server.certPath={pair['cert']}",
-            f"tls.server.keyPath={pair['key']}",
-        ]
+        return ["aclEnable=true"]
+
+
+def certificate(folder: Path) -> list[str]:
+    """Make a certificate in a folder; return the lines of our property file that name it."""
+    pair = {"key": folder / "broker.key", "cert": folder / "broker.pem"}
+    made = ["-keyout", str(pair["key"]), "-out", str(pair["cert"])]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    subprocess.run([*command, *made, "-subj", "/CN=bench"], check=True, stderr=subprocess.DEVNULL)
+    return [f"tls.server.certPath={pair['cert']}", f"tls.server.keyPath={pair['key']}"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import http2_peer as http2
 from roquet.model.topic import TopicConfig
+from roquet.protocol.pop.handle import ReceiptHandle
 from roquet.proxy import messages as pb
 from roquet.proxy.app import build_local
 from roquet.proxy.rules.context import Head
@@ -19,7 +20,7 @@ from roquet.proxy.rules.methods import SERVICE
 from roquet.testing.cluster import running_broker
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import AsyncGenerator, Callable, Iterator
     from pathlib import Path
 
     from roquet.broker.app import Broker
@@ -210,6 +211,39 @@ def producer(*topics: str) -> Any:
     if not topics:
         settings.publishing.SetInParent()
     return settings
+
+
+PLAIN: dict[str, Callable[[], Any]] = {
+    "bare": message,
+    "everything": lambda: message(
+        body=b"b" * 5000,
+        tag="Tag-é",
+        keys=["k1", "k2"],
+        user={"a": "1", "blank ": " "},
+        born_host="10.0.0.7",
+        trace_context="00-trace",
+        delivery_attempt=3,
+    ),
+    "gzip": lambda: message(body=b"\x1f\x8b-not-looked-at", body_encoding=2),
+    "a group": lambda: message(topic="Fifo", message_group="group 1"),
+    "a body of 128 bytes": lambda: message(body=b"x" * 128),
+}
+"""Messages that the core shows: what makes each of them."""
+
+
+def shown(part: bytes) -> bytes:
+    """Return a part of an answer in one form, without what differs from pop to pop."""
+    found = pb.ReceiveMessageResponse.FromString(part)
+    whole = found.SerializeToString(deterministic=True)
+    assert len(whole) == len(part), "nothing is there twice, and nothing that is not known"
+    if found.HasField("delivery_timestamp"):
+        found.delivery_timestamp.Clear()
+    if found.HasField("message"):
+        system = found.message.system_properties
+        text, _, place = system.receipt_handle.rpartition(" ")
+        handle = ReceiptHandle.decode(text)._replace(pop_time_ms=0, revive_queue=0)
+        system.receipt_handle = f"{handle.encode()} {place}"
+    return bytes(found.SerializeToString(deterministic=True))
 
 
 @contextlib.asynccontextmanager

@@ -767,6 +767,24 @@ class GrpcConsumers:
         Without tags every message is wanted. None: there are none, or the services have to look at
         one; nothing has changed then.
         """
+    def popped(
+        self,
+        stored: Buffer,
+        *,
+        topic: str,
+        broker: str,
+        pop: tuple[int, int, int],
+        tables: tuple[str, str],
+        tags: Sequence[str],
+        attempts_max: int,
+        now_ms: int,
+    ) -> tuple[bytes, list[tuple[str, str]]] | None:
+        """All parts of a receive's answer, framed, of what another broker answers to a pop.
+
+        With (id, receipt handle) of each message. `pop` is its time, its invisible time and its revive
+        queue, `tables` are those of start offsets and of offsets. None leaves the answer to the front:
+        it is empty, cannot be read, or has a message that needs a further step.
+        """
     def acknowledge(self, ingest: Ingest, peer: str, request: Buffer, now_ms: int) -> bytes | None:
         """The answer to acknowledgements whose records are stored; None leaves them to the front.
 

@@ -209,6 +209,38 @@ impl GrpcConsumers {
         })
     }
 
+    /// The parts of a receive's answer, framed, of what another broker answers to a pop, with (id, receipt
+    /// handle) of each message; `pop` is its time, its invisible time and its revive queue. None leaves
+    /// the answer to the front.
+    #[allow(clippy::too_many_arguments)] // Keywords, each of its own kind.
+    #[pyo3(signature = (stored, *, topic, broker, pop, tables, tags, attempts_max, now_ms))]
+    fn popped<'py>(
+        &self,
+        py: Python<'py>,
+        stored: Lent<'_>,
+        topic: &str,
+        broker: &str,
+        pop: (i64, i64, i32),
+        tables: (String, String),
+        tags: Vec<String>,
+        attempts_max: i32,
+        now_ms: i64,
+    ) -> Option<(Bound<'py, PyBytes>, Vec<Named>)> {
+        let (pop_time_ms, invisible_ms, revive_queue) = pop;
+        let view = View {
+            topic,
+            tags: &tags,
+            attempts_max,
+            reserved: &self.reserved,
+            pop_time_ms,
+            invisible_ms,
+            revive_queue,
+            broker,
+        };
+        let (parts, named) = view.popped(stored.as_slice(), (&tables.0, &tables.1), now_ms)?;
+        Some((PyBytes::new(py, &parts), named))
+    }
+
     /// The answer to acknowledgements that are stored; None leaves them to the front.
     fn acknowledge<'py>(
         &self,

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from roquet._native import GrpcConsumers, GrpcSends
+from roquet._native import GrpcSends
 from roquet.model.subscription import ExpressionType
-from roquet.protocol import names
 from roquet.protocol import properties as props
 from roquet.proxy.brokers.api import Packed
 from roquet.proxy.rules.context import CLIENT_ID, CLIENT_ID_LENGTH_MAX
 from roquet.proxy.rules.methods import SERVICE
+from roquet.proxy.rules.plain import ATTEMPTS_MAX, consumers
 from roquet.remoting.connections.popped import PopHere
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from roquet.remoting.connections.fast_ingest import Rows
     from roquet.remoting.connections.popped import Given, Wish
 
-ATTEMPTS_MAX = 2**31 - 1
-"""No message can have been delivered more often: a record has 31 bits for that."""
 _ACK = f"/{SERVICE}/AckMessage"
 
 
@@ -53,13 +51,7 @@ class FastCalls:
             checks_type=rules.check_type,
             reserved=set(props.RESERVED),
         )
-        self._consumers = GrpcConsumers(
-            topics=set(names.SYSTEM_TOPICS),
-            topic_prefix=names.SYSTEM_TOPIC_PREFIX,
-            group_prefix=names.SYSTEM_GROUP_PREFIX,
-            reserved=set(props.RESERVED),
-            broker=name,
-        )
+        self._consumers = consumers(name)
 
     def take(self, server: GrpcServer) -> list[tuple[Any, ...]]:
         """Take the news of a server, but for the calls that are answered by that."""

@@ -26,6 +26,7 @@ from roquet.proxy.brokers.api import Found
 from roquet.proxy.cluster.guard import ClusterGuard, Gate
 from roquet.proxy.cluster.receiving import TopicSource
 from roquet.proxy.cluster.users import APART_S, LISTS_EVERY_S, ClusterUsers
+from roquet.proxy.rules.plain import consumers
 from roquet.store.records import Record
 from roquet.testing.clock import FakeClock
 
@@ -325,13 +326,15 @@ async def test_messages_of_a_foreign_topic_in_a_retry_topic_stay_unseen(
         poll_ms=0,
         born_ms=0,
     )
-    source = TopicSource(None, world.gate, "a", wanted)  # type: ignore[arg-type]
+    source = TopicSource(None, world.gate, "a", wanted, consumers())  # type: ignore[arg-type]
 
     async def pop(_: int) -> list[Found]:
         return [Found(_copy_of(topic), topic) for topic in ("secret", "mine", "secret")]
 
     monkeypatch.setattr(source, "_pop", pop)
-    assert [found.handle for found in await source.take(ANN, 0)] == ["mine"]
+    seen = await source.take(ANN, 0)
+    assert isinstance(seen, list)
+    assert [found.handle for found in seen] == ["mine"]
 
 
 def _copy_of(topic: str) -> Record:

@@ -10,10 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from grpc_calls import Answered, Calls, Counting, called, consumer, message, ready, received
+from grpc_calls import (
+    PLAIN,
+    Answered,
+    Calls,
+    Counting,
+    called,
+    consumer,
+    message,
+    ready,
+    received,
+    shown,
+)
 from roquet.base.overriding import override
 from roquet.model.group import SubscriptionGroupConfig
-from roquet.protocol.pop.handle import ReceiptHandle
 from roquet.proxy import messages as pb
 from roquet.proxy.rules.codes import Code
 from roquet.store.records import read_records
@@ -23,21 +33,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WHEEL = "rmq_sys_wheel_timer"
-PLAIN: dict[str, Callable[[], Any]] = {
-    "bare": message,
-    "everything": lambda: message(
-        body=b"b" * 5000,
-        tag="Tag-é",
-        keys=["k1", "k2"],
-        user={"a": "1", "blank ": " "},
-        born_host="10.0.0.7",
-        trace_context="00-trace",
-        delivery_attempt=3,
-    ),
-    "gzip": lambda: message(body=b"\x1f\x8b-not-looked-at", body_encoding=2),
-    "a group": lambda: message(topic="Fifo", message_group="group 1"),
-    "a body of 128 bytes": lambda: message(body=b"x" * 128),
-}
 
 
 async def begun(calls: Calls, *groups: str, topic: str = "Normal") -> None:
@@ -69,21 +64,6 @@ class Slowly:
 
     def __exit__(self, *_: object) -> None:
         self._brokers._fast = self._fast
-
-
-def shown(part: bytes) -> bytes:
-    """Return a part of an answer in one form, without what differs from pop to pop."""
-    found = pb.ReceiveMessageResponse.FromString(part)
-    whole = found.SerializeToString(deterministic=True)
-    assert len(whole) == len(part), "nothing is there twice, and nothing that is not known"
-    if found.HasField("delivery_timestamp"):
-        found.delivery_timestamp.Clear()
-    if found.HasField("message"):
-        system = found.message.system_properties
-        text, _, place = system.receipt_handle.rpartition(" ")
-        handle = ReceiptHandle.decode(text)._replace(pop_time_ms=0, revive_queue=0)
-        system.receipt_handle = f"{handle.encode()} {place}"
-    return bytes(found.SerializeToString(deterministic=True))
 
 
 @pytest.mark.parametrize(("buffered", "threads"), [("false", "0"), ("true", "0"), ("true", "1")])

@@ -23,6 +23,7 @@ mod door;
 mod fields;
 pub mod forward;
 mod messages;
+mod popped;
 mod sends;
 pub mod shown;
 mod signature;

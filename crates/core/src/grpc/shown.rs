@@ -82,15 +82,21 @@ impl View<'_> {
         let mut out = Vec::with_capacity(size + 512 * batch.diffs.len());
         for part in &got.parts {
             for record in records(part, false) {
-                self.message(batch, &record.ok()?, named, &mut out)?;
+                self.message(
+                    (batch.start, batch.queue_id),
+                    &record.ok()?,
+                    named,
+                    &mut out,
+                )?;
             }
         }
         Some(out)
     }
 
-    fn message(
+    /// Adds a message whose checkpoint begins at `start` of a queue.
+    pub(super) fn message(
         &self,
-        batch: &Batch,
+        (start, queue_id): (i64, i32),
         record: &RecordView<'_>,
         named: &mut Vec<Named>,
         out: &mut Vec<u8>,
@@ -107,7 +113,7 @@ impl View<'_> {
             _ if record.body.starts_with(GZIP_MAGIC) => GZIP,
             _ => return None,
         };
-        let handle = self.handle(batch, record);
+        let handle = self.handle((start, queue_id), record);
         let id = match found.get("UNIQ_KEY") {
             Some(id) => id.to_owned(),
             None => offset_id(record)?,
@@ -131,15 +137,15 @@ impl View<'_> {
         Some(())
     }
 
-    fn handle(&self, batch: &Batch, record: &RecordView<'_>) -> String {
+    fn handle(&self, (start, queue_id): (i64, i32), record: &RecordView<'_>) -> String {
         format!(
             "{} {} {} {} 0 {} {} {} {}",
-            batch.start,
+            start,
             self.pop_time_ms,
             self.invisible_ms,
             self.revive_queue,
             self.broker,
-            batch.queue_id,
+            queue_id,
             record.queue_offset,
             record.physical_offset,
         )

@@ -98,12 +98,12 @@ class Source(Protocol):
         """What the receive asks for."""
         ...
 
-    async def take(self, caller: Caller, now_ms: int) -> list[Found]:
-        """Return what is there. Raises Refusal and Rejected."""
-        ...
-
     def pack(self, takes: SubscriptionData, attempts_max: int) -> Packed | None:
         """Return a whole answer; None when `take` has to look, and nothing has changed then."""
+        ...
+
+    async def take(self, caller: Caller, now_ms: int) -> list[Found] | Packed:
+        """Return what is there, perhaps packed as `pack` has it. Raises Refusal and Rejected."""
         ...
 
     async def wait(self, peer: Peer) -> Waiting:

@@ -43,6 +43,7 @@ from roquet.proxy.cluster.queues import ClusterQueues
 from roquet.proxy.cluster.receiving import TopicSource, change_invisible, unreadable
 from roquet.proxy.cluster.transactions import KINDS
 from roquet.proxy.rules.codes import Code, Rejected
+from roquet.proxy.rules.plain import consumers
 from roquet.remoting.headers import reader
 from roquet.service.slices import in_slices
 from roquet.store.records import read_records
@@ -113,6 +114,7 @@ class ClusterBrokers:
         self._gate = gate
         self._light = light
         self._queues = ClusterQueues(calls, gate)
+        self._shown = consumers()
         self._clock = clock
         self._metrics = metrics
 
@@ -271,7 +273,7 @@ class ClusterBrokers:
 
     def source(self, broker: str, wanted: PopRequest) -> Source:
         """Return what gives messages of a topic."""
-        return TopicSource(self._calls, self._gate, broker, wanted)
+        return TopicSource(self._calls, self._gate, broker, wanted, self._shown)
 
     async def ack(self, broker: str, request: PopAckRequest, caller: Caller) -> None:
         """End the flight of a message."""

@@ -54,6 +54,7 @@ class Calls:
     def __init__(self, client: FrontClient, health: Health | None = None) -> None:
         """Ask by this client; `health` hears whether there are brokers."""
         self._client = client
+        self.clock = client.clock
         self._health = health or Health()
         self._log = RateLog(log, client.clock)
         self._silence = Silence(client.clock)

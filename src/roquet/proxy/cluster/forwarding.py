@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from roquet._native import GrpcConsumers, GrpcForwarder, GrpcSends
+from roquet._native import GrpcForwarder, GrpcSends
 from roquet.base.errors import OutcomeUnknown
 from roquet.broker.api.refusal import Refusal
 from roquet.client.fronts import CALL_S
@@ -24,6 +24,7 @@ from roquet.proxy.cluster.brokers import SEND_S, STORED, TEMPLATE_QUEUES, result
 from roquet.proxy.lines import Lines
 from roquet.proxy.rules.codes import Rejected
 from roquet.proxy.rules.methods import Family
+from roquet.proxy.rules.plain import consumers
 from roquet.proxy.services.consume import acknowledged
 from roquet.proxy.services.produce import sent
 from roquet.proxy.services.routes import writable_of
@@ -62,7 +63,6 @@ class ForwardedCalls:
         self._client = client
         self._calls = calls
         self._clock = clock
-        reserved = set(props.RESERVED)
         self._core = GrpcForwarder(
             GrpcSends(
                 body=rules.message_max,
@@ -70,15 +70,9 @@ class ForwardedCalls:
                 property_bytes=rules.property_bytes_max,
                 group=rules.group_bytes_max,
                 checks_type=rules.check_type,
-                reserved=reserved,
+                reserved=set(props.RESERVED),
             ),
-            GrpcConsumers(
-                topics=set(names.SYSTEM_TOPICS),
-                topic_prefix=names.SYSTEM_TOPIC_PREFIX,
-                group_prefix=names.SYSTEM_GROUP_PREFIX,
-                reserved=reserved,
-                broker="",
-            ),
+            consumers(),
             template=AUTO_CREATE_TOPIC,
             template_queues=TEMPLATE_QUEUES,
             version=VERSION,

@@ -11,6 +11,7 @@ from roquet.broker.api.pop import ChangeInvisibleRequest, LightPopRequest, PopRe
 from roquet.broker.api.refusal import Refusal
 from roquet.broker.operations.table import POP
 from roquet.broker.pop.receive.polls import Waiting
+from roquet.model.subscription import ExpressionType
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.header import HeaderError
@@ -21,13 +22,16 @@ from roquet.protocol.headers.pop import (
     PopMessageResponse,
 )
 from roquet.protocol.pop.handle import PopTables, ReceiptHandle, real_topic
-from roquet.proxy.brokers.api import Found
+from roquet.proxy.brokers.api import Found, Packed
 from roquet.proxy.rules.codes import Code, Rejected
+from roquet.proxy.rules.plain import ATTEMPTS_MAX
+from roquet.remoting.headers import reader
 from roquet.store.records import read_records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from roquet._native import GrpcConsumers
     from roquet.broker.api.caller import Caller
     from roquet.broker.operations.wrapping import Operation
     from roquet.model.subscription import SubscriptionData
@@ -40,6 +44,8 @@ ANSWER_S = 3.0
 """A broker may answer so much later than it was to wait."""
 GIVEN_BACK_MS = 1000
 """Invisible time of what was taken for a client that may not have it any more."""
+PACKED_MAX = 1 << 20
+"""Bytes of a broker's answer that go to a client at once; of more each message waits for room."""
 PASSED = frozenset(
     {
         int(ResponseCode.SUCCESS),
@@ -50,6 +56,7 @@ PASSED = frozenset(
 )
 """Codes of answers to pops that are no refusals."""
 _W = TypeVar("_W", PopRequest, LightPopRequest)
+_read_popped = reader(PopMessageResponse)
 
 
 class ClusterSource(abc.ABC, Generic[_W]):
@@ -65,7 +72,7 @@ class ClusterSource(abc.ABC, Generic[_W]):
         self.wanted: _W = wanted
         self._outcome = Waiting.LATE
 
-    async def take(self, caller: Caller, now_ms: int) -> list[Found]:
+    async def take(self, caller: Caller, now_ms: int) -> list[Found] | Packed:
         """Return what comes while the broker waits. Raises Refusal and Rejected."""
         wanted, gate = self.wanted, self._gate
         gate.require(self.operation, wanted, caller, self._broker)
@@ -73,6 +80,7 @@ class ClusterSource(abc.ABC, Generic[_W]):
         found = await self._pop(now_ms)
         if gate.is_open:
             return found
+        assert not isinstance(found, Packed), "behind a gate every message is looked at"
         try:
             # The broker may have waited for long, and knows the proxy's account alone.
             gate.require_still(self.operation, wanted, caller, secret)
@@ -90,7 +98,7 @@ class ClusterSource(abc.ABC, Generic[_W]):
         """Have a message come back soon to others of the group. Raises Refusal and Rejected."""
 
     @abc.abstractmethod
-    async def _pop(self, now_ms: int) -> list[Found]:
+    async def _pop(self, now_ms: int) -> list[Found] | Packed:
         """Ask the broker. Raises Refusal and Rejected."""
 
     def pack(self, takes: SubscriptionData, attempts_max: int) -> None:
@@ -108,6 +116,24 @@ class TopicSource(ClusterSource[PopRequest]):
 
     operation = POP
 
+    def __init__(
+        self, calls: Calls, gate: Gate, broker: str, wanted: PopRequest, shown: GrpcConsumers
+    ) -> None:
+        """`shown` packs what needs no further look."""
+        super().__init__(calls, gate, broker, wanted)
+        self._shown = shown
+        self._tags: list[str] | None = None
+        """Those that are wanted, where an answer may be packed."""
+        self._attempts_max = 0
+
+    @override
+    def pack(self, takes: SubscriptionData, attempts_max: int) -> None:
+        """Have the answer of the broker packed, if it is plain."""
+        by_tag = takes.expression_type == ExpressionType.TAG
+        if self._gate.is_open and by_tag and not self.wanted.is_ordered:
+            self._tags = sorted(takes.tags)
+            self._attempts_max = min(attempts_max, ATTEMPTS_MAX)
+
     @override
     async def _return(self, found: Found) -> None:
         handle, wanted = ReceiptHandle.decode(found.handle), self.wanted
@@ -122,7 +148,7 @@ class TopicSource(ClusterSource[PopRequest]):
         await change_invisible(self._calls, self._broker, request)
 
     @override
-    async def _pop(self, now_ms: int) -> list[Found]:
+    async def _pop(self, now_ms: int) -> list[Found] | Packed:
         wanted = self.wanted
         header = PopMessageRequest(
             consumer_group=wanted.group,
@@ -151,12 +177,34 @@ class TopicSource(ClusterSource[PopRequest]):
         if answer.code != ResponseCode.SUCCESS:
             return []
         try:
-            header_given = PopMessageResponse.decode(answer.ext)
+            given = _read_popped(answer)
+            packed = self._packed(given, answer.body)
+            if packed is not None:
+                return packed
             records = read_records(answer.body, check_crc=False)
-            return _found(records, header_given, self._broker, is_ordered=wanted.is_ordered)
+            return _found(records, given, self._broker, is_ordered=wanted.is_ordered)
         except (HeaderError, ValueError) as error:
             text = f"{self._broker} answers a pop that cannot be read: {error}"
             raise Rejected(Code.INTERNAL_SERVER_ERROR, text) from error
+
+    def _packed(self, given: PopMessageResponse, stored: bytes) -> Packed | None:
+        """Return the answer to the client; None when a message of it has to be looked at."""
+        wanted, is_long = self.wanted, len(stored) > PACKED_MAX
+        if self._tags is None or is_long or given.invisible_time != wanted.invisible_ms:
+            return None
+        if given.order_count_info:
+            return None
+        found = self._shown.popped(
+            stored,
+            topic=wanted.topic,
+            broker=self._broker,
+            pop=(given.pop_time, given.invisible_time, given.revive_qid),
+            tables=(given.start_offset_info or "", given.msg_offset_info or ""),
+            tags=self._tags,
+            attempts_max=self._attempts_max,
+            now_ms=self._calls.clock.now_ms(),
+        )
+        return None if found is None else Packed(*found)
 
 
 async def change_invisible(

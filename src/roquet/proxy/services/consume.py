@@ -16,7 +16,7 @@ from roquet.model.attributes import LIGHT_BIND_TOPIC
 from roquet.protocol import properties as props
 from roquet.protocol.messages.compression import CompressionError
 from roquet.proxy import messages as pb
-from roquet.proxy.brokers.api import light_of
+from roquet.proxy.brokers.api import Packed, light_of
 from roquet.proxy.rules import checks
 from roquet.proxy.rules.codes import Code, Rejected, status_of
 from roquet.proxy.rules.context import check_current
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from roquet.model.group import SubscriptionGroupConfig
     from roquet.model.subscription import SubscriptionData
     from roquet.protocol.command import Command
-    from roquet.proxy.brokers.api import Brokers, Found, Packed, Place, Source, Topic
+    from roquet.proxy.brokers.api import Brokers, Found, Place, Source, Topic
     from roquet.proxy.rules.context import Context
     from roquet.proxy.rules.limits import ProxyLimits
     from roquet.proxy.services.clients import Session, Sessions
@@ -139,7 +139,9 @@ class Consuming:
             await self._deliver_packed(to, packed, outlet)
             return True
         found = await to.source.take(to.context.caller, self._brokers.clock.now_ms())
-        if found:
+        if isinstance(found, Packed):
+            await self._deliver_packed(to, found, outlet)
+        elif found:
             await self._deliver(to, found, outlet)
         return bool(found)
 
@@ -253,13 +255,14 @@ class Consuming:
     async def _deliver_packed(self, to: _Delivery, packed: Packed, outlet: Outlet) -> None:
         """Send an answer that is made; where nobody waits for it, its messages come back soon."""
         wanted, session = to.source.wanted, to.session
-        flights = [Flight(wanted.topic, wanted.group, handle) for _, handle in packed.messages]
         if session is not None and session.kind in PUSHED and self._rules.auto_renew:
-            for flight, (message_id, _) in zip(flights, packed.messages, strict=True):
+            for message_id, handle in packed.messages:
+                flight = Flight(wanted.topic, wanted.group, handle)
                 self._renewals.add(session, to.context, flight, message_id, 0)
         if await outlet.send_framed(packed.parts):
             return
-        for flight in flights:
+        for _, handle in packed.messages:
+            flight = Flight(wanted.topic, wanted.group, handle)
             await self._settle(self._settlements.change(flight, NACK_MS, to.context.caller), to)
 
     async def _send(self, to: _Delivery, found: Found, outlet: Outlet) -> bool:

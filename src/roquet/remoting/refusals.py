@@ -13,8 +13,12 @@ from roquet.remoting.tls import TlsMismatch
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_CLASS_NAME = re.compile(r"(?:[a-z_]\w*\.){2,}[A-Z]\w*(?:Exception|Error)\b:?\s*")
-_PAGE = re.compile(r"\s*See https?://\S+ for further details\.?")
+_READ_MAX = 2_048
+"""Characters of a remark in which these words are looked for: a peer may repeat in it whatever
+it was sent, a megabyte of it."""
+# Each begins where a word or a run of spaces begins, and is tried there once.
+_CLASS_NAME = re.compile(r"(?<![\w.])(?:[a-z_]\w*+\.){2,}+[A-Z]\w*(?:Exception|Error)\b:?\s*")
+_PAGE = re.compile(r"(?<!\s)\s*+See https?://\S+ for further details\.?")
 _ACCOUNT = re.compile(
     r"No accessKey|accessKey is missing|[Cc]heck signature failed|No acl config for|"
     r"No default permission|Need admin permission|AclException|AuthenticationException|"
@@ -69,8 +73,8 @@ _BROKER_IS_CLOSED = re.compile(r"the broker\b")
 
 def refused(code: int, remark: str | None, fields: Mapping[str, str] | None = None) -> Refused:
     """Make the error for an answer: no names of classes, no foreign pages, a hint where known."""
-    given = remark or ""
-    text = _PAGE.sub("", _CLASS_NAME.sub("", given)).strip()
+    given, rest = (remark or "")[:_READ_MAX], (remark or "")[_READ_MAX:]
+    text = f"{_PAGE.sub('', _CLASS_NAME.sub('', given))}{rest}".strip()
     hint = next((hint for pattern, hint in _HINTS if pattern.search(given)), None)
     found = Refused(code, text if hint is None else f"{text}; {hint}", fields)
     found.about_account = _ACCOUNT.search(given) is not None

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_KNOWN = frozenset(map(int, RequestCode))
+
 
 class Peer(Protocol):
     """The other end of one connection, as handlers see it."""
@@ -211,6 +213,7 @@ class Router:
         most = sys.maxsize if body_max is None else 0
         self._default = None if default is None else self._row(default, lanes, most)
         self._log = RateLog(log, clock)
+        self._guard_log = RateLog(log, clock)
         for route in routes:
             if port not in route.ports:
                 continue
@@ -269,7 +272,9 @@ class Router:
             if isinstance(error, Refused):
                 host = address.rpartition(":")[0]
                 text = f"request {command.code} of {address} refused: {error.remark}"
-                self._log.warning((host, command.code, "guard"), text)
+                # Codes that nobody knows are one thing: somebody may send any number of them.
+                code = command.code if command.code in _KNOWN else None
+                self._guard_log.warning((host, code), text)
             request.reply(self.failure(request, error))
             request.done(request)
             return False

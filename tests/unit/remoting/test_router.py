@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from remoting_harness import ECHO, FAIL, Handlers
-from roquet.base.errors import DiskFull, UsageError
+from roquet.base.errors import DiskFull, Refused, UsageError
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import Command
 from roquet.remoting.connections.in_flight import InFlight
@@ -102,3 +102,22 @@ def test_a_full_disk_is_answered_in_words_and_logged_without_a_traceback(
     assert answers[0].remark == "no room to write topics.json"
     assert "refused: no room to write topics.json" in caplog.text
     assert "Traceback" not in caplog.text
+
+
+def test_refused_codes_that_nobody_knows_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    def nobody(command: Command, address: str) -> bool:
+        raise Refused(ResponseCode.NO_PERMISSION, f"{command.code} from {address}")
+
+    clock, handlers = FakeClock(), Handlers()
+    lanes = Lanes([LaneConfig("work", 1, 1)], clock)
+    router = Router(handlers.routes(), None, lanes, clock, guard=nobody)
+    answers: list[Command] = []
+    for code in (*range(600_000, 600_500), ECHO, FAIL):
+        router.dispatch(Request(Command(code), FakePeer(), 0, answers.append))
+    assert {answer.code for answer in answers} == {ResponseCode.NO_PERMISSION}
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.split(" of ")[0] for line in lines] == [
+        "request 600000",
+        f"request {int(ECHO)}",
+        f"request {int(FAIL)}",
+    ]

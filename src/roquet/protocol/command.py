@@ -62,6 +62,12 @@ class Command:
         return bool(self.flag & FLAG_ONE_WAY)
 
 
+def bytes_of(command: Command) -> int:
+    """Return about how much a command takes that is kept: characters of fields, and its body."""
+    fields = sum(len(key) + len(value) for key, value in (command.ext or {}).items())
+    return len(command.language) + len(command.remark or "") + fields + len(command.body)
+
+
 def reply_to(
     request: Command,
     code: int = 0,

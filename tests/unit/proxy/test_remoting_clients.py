@@ -10,9 +10,11 @@ from broker_harness import ext
 from remoting_harness import on_loop, until
 from remoting_proxy_harness import ProxyClient, proxy, proxy_client, until_so
 from roquet.model.queue import MessageQueue
+from roquet.protocol.bodies.clients import HeartbeatData
 from roquet.protocol.bodies.locks import LockRequest, decode_locked
 from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import FLAG_ONE_WAY, Command, reply_to
+from roquet.protocol.command import FLAG_ONE_WAY, Command, bytes_of, reply_to
+from roquet.proxy.remoting.limits import HEARTBEATS_BYTES_MAX
 from roquet.testing.cluster import cluster, running_broker, running_name_server
 from transaction_harness import COMMIT, QUICK, end_command
 
@@ -313,3 +315,25 @@ async def _limits(folder: Path) -> None:
 
 def test_connections_and_heartbeats_have_limits(tmp_path: Path) -> None:
     _limits(tmp_path)
+
+
+@on_loop
+async def _kept(folder: Path) -> None:
+    body = HeartbeatData(client_id="kept").encode()
+    async with cluster(folder) as it, proxy(it.name_servers) as door:
+        half = HEARTBEATS_BYTES_MAX // 2
+        beat = Command(RequestCode.HEART_BEAT, {"padding": "x" * 1_000_000}, body)
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(half // bytes_of(beat)):
+                client = await stack.enter_async_context(proxy_client(door))
+                assert (await client.call(beat)).code == 0
+            last = await stack.enter_async_context(proxy_client(door))
+            refused = await last.call(beat)
+            assert (refused.code, "no room for one of" in (refused.remark or "")) == (2, True)
+            # Those who need much do not stand in the way of those who need little.
+            assert (await last.call(Command(RequestCode.HEART_BEAT, {}, body))).code == 0
+        await until(lambda: not door.sessions.heartbeat_bytes)
+
+
+def test_all_that_is_kept_of_heartbeats_counts_and_large_ones_leave_room(tmp_path: Path) -> None:
+    _kept(tmp_path)

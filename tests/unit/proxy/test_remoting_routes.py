@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from remoting_harness import on_loop, until
 from remoting_proxy_harness import proxy, proxy_client, until_so
 from roquet.model.route import BrokerData, QueueData, TopicRoute
+from roquet.protocol import names
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import FLAG_ONE_WAY, Command
+from roquet.proxy.remoting.limits import ROUTE_FIELDS_MAX
 from roquet.proxy.remoting.routes import through
 from roquet.testing.cluster import cluster, pull_command, send_command
 
@@ -98,6 +100,35 @@ async def _refusals(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
         assert missing.code == 17
         big = Command(RequestCode.GET_MAX_OFFSET, {"bname": "broker-a"}, b"x" * 5000)
         assert (await client.call(big)).code == 29
+
+
+@on_loop
+async def _long(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with cluster(folder) as it, proxy(it.name_servers) as door, proxy_client(door) as client:
+        assert (await it.send(TOPIC)).code == 0
+        code, most = RequestCode.GET_ROUTEINFO_BY_TOPIC, names.RETRY_TOPIC_LENGTH_MAX
+        longest = await client.call(Command(code, {"topic": "y" * most}))
+        assert (longest.code, "No topic route info" in (longest.remark or "")) == (17, True)
+        for length in (most + 1, 60_000, 1_000_000):
+            name = "y" * length
+            missing = await client.call(Command(code, {"topic": name}))
+            assert missing.code == 17
+            assert missing.remark == f"no topic has a name of {length} characters"
+            assert (await client.beat("long", "readers", name[:60_000])).code == 0
+            sent = await client.send(name)
+            assert sent.code != 0
+        # Signed questions are remembered as they came.
+        fields = {"topic": TOPIC, "Signature": "any", "AccessKey": "ann"}
+        assert (await client.call(Command(code, fields))).code == 0
+        large = await client.call(Command(code, {**fields, "more": "x" * ROUTE_FIELDS_MAX}))
+        assert (large.code, f"may have {ROUTE_FIELDS_MAX}" in (large.remark or "")) == (29, True)
+        assert "Traceback" not in caplog.text
+
+
+def test_long_names_and_fields_are_refused_and_not_remembered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _long(tmp_path, caplog)
 
 
 def test_unnamed_unknown_and_forged_brokers_are_refused(

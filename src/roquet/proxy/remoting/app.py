@@ -6,8 +6,10 @@ import dataclasses
 import random
 from typing import TYPE_CHECKING
 
+from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
 from roquet.broker.config import own_ip
 from roquet.client._cluster.name_servers import NameServers
+from roquet.protocol.codes import ResponseCode
 from roquet.protocol.hosts import networks_of
 from roquet.proxy.remoting.broker_requests import BrokerRequests
 from roquet.proxy.remoting.brokers import Brokers, TopicTypes
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from roquet.base.clock import Clock
     from roquet.proxy.groups.own import OwnMembers
     from roquet.proxy.remoting.limits import RemotingLimits
-    from roquet.remoting.router import Guard, Peer
+    from roquet.remoting.router import Guard, Peer, Route
     from roquet.remoting.tls import TlsOptions
 
 NO_TLS = TlsConfig()
@@ -104,7 +106,7 @@ def build(
     server = Server(
         host=host,
         port=rules.port,
-        router=Router(table, None, lanes, clock, guard=guard, body_max=body_max),
+        router=_router(table, lanes, clock, guard),
         clock=clock,
         config=_server_config(rules, limits),
         on_close=_leaving(sessions, clients),
@@ -122,6 +124,17 @@ def build(
         *_port_parts(lanes, server, forwarded, plain),
     ]
     return RemotingProxy(App(parts, clock), server, sessions, forwarded)
+
+
+def _router(table: list[Route], lanes: Lanes, clock: Clock, guard: Guard | None) -> Router:
+    return Router(table, None, lanes, clock, guard=guard, body_max=body_max, translate=_refusal)
+
+
+def _refusal(error: Exception) -> Exception:
+    """Return why a request is not answered by a broker or name server: nothing is wrong here."""
+    if isinstance(error, (Unreachable, OutcomeUnknown)):
+        return Refused(ResponseCode.SYSTEM_ERROR, str(error))
+    return error
 
 
 def _leaving(sessions: Sessions, clients: ClientRequests) -> Callable[[Peer], None]:

@@ -59,6 +59,8 @@ class Brokers:
 
     async def of_topic(self, topic: str) -> frozenset[str]:
         """Return the names of a topic's brokers; empty where that cannot be had."""
+        if not can_be_topic(topic):
+            return frozenset()
         try:
             return await self._of_topics.get(topic)
         except RoquetError:
@@ -114,6 +116,8 @@ class TopicTypes:
 
     async def of(self, topic: str) -> str:
         """Return a topic's type, `UNREAD` where the proxy cannot learn it."""
+        if not can_be_topic(topic):
+            return UNTYPED
         try:
             return await self._types.get(topic)
         except Refused as refusal:
@@ -138,6 +142,11 @@ class TopicTypes:
                 raise Unreachable(f"{name} describes {topic} unreadably: {error}") from error
             return config.attributes.get(MESSAGE_TYPE, UNTYPED)
         raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} has no broker")
+
+
+def can_be_topic(name: str) -> bool:
+    """Tell whether a name is short enough to be asked for, and remembered."""
+    return len(name) <= names.RETRY_TOPIC_LENGTH_MAX
 
 
 def _address(broker: BrokerData) -> str | None:

@@ -14,7 +14,7 @@ from roquet.protocol.codes import RequestCode, ResponseCode, request_name
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.fastjson import JsonError
 from roquet.proxy.remoting import limits
-from roquet.proxy.remoting.brokers import UNREAD
+from roquet.proxy.remoting.brokers import UNREAD, can_be_topic
 from roquet.proxy.remoting.sessions import copy_of
 from roquet.proxy.rules.checks import check_type
 from roquet.proxy.rules.codes import Rejected
@@ -167,7 +167,8 @@ class ForwardedRequests:
         ext: Mapping[str, str] = command.ext or {}
         short = command.code in _SHORT
         topic = ext.get("b" if short else "topic", "")
-        if self._rules.check_type and not (names.is_retry(topic) or names.is_dlq(topic)):
+        is_open = names.is_retry(topic) or names.is_dlq(topic) or not can_be_topic(topic)
+        if self._rules.check_type and not is_open:
             found = props.read(ext.get("i" if short else "properties"))
             if props.TRANSFER_FLAG not in found:
                 kind = await self._check_type(topic, found)
@@ -239,7 +240,8 @@ class ForwardedRequests:
             if command.is_one_way:
                 # Nobody else hears of it.
                 what = f"{request_name(command.code)} of {request.peer.address} to {broker} is lost"
-                self._log.warning((broker, command.code), f"{what}: {error}")
+                host = request.peer.address.rpartition(":")[0]
+                self._log.warning((host, command.code), f"{what}: {error}")
             if isinstance(error, Refused):
                 raise
             raise Refused(ResponseCode.SYSTEM_ERROR, f"broker {broker}: {error}") from error
@@ -249,7 +251,7 @@ class ForwardedRequests:
         wanted = await self._types.of(topic)
         if wanted == UNREAD:
             text = f"messages of {topic} are not checked for their type: no broker tells it"
-            self._log.warning(("type", topic), text)
+            self._log.warning("type", text)
             return wanted
         try:
             check_type(wanted, properties)

@@ -126,7 +126,11 @@ HEARTBEAT_TOPICS_MAX = 256
 HEARTBEAT_AGAIN_S = 5.0
 """The same heartbeat of a client is passed on once in so long."""
 HEARTBEATS_BYTES_MAX = 256 * MIB
-"""Bodies of the last heartbeats of all clients."""
+"""Bytes of the last heartbeats of all clients, fields and all."""
+SMALL_HEARTBEAT_BYTES = 8 * KIB
+"""The second half of these bytes is for heartbeats of this size: few large ones leave room."""
+ROUTE_FIELDS_MAX = 8 * KIB
+"""Bytes of the fields of a question for a route, which are remembered if it is signed."""
 BACK_CALLS_MAX = 16
 """Requests of brokers that a client may have unanswered."""
 BACK_S = 3.0

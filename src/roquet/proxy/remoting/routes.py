@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from roquet.base.errors import Unreachable
+from roquet.base.errors import Refused, Unreachable
 from roquet.model.route import MASTER_ID, BrokerData, TopicRoute
 from roquet.model.topic import Perm
 from roquet.protocol.bodies.routes import decode_route, encode_route, wants_standard
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import Command, reply_to
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command, bytes_of, reply_to
 from roquet.protocol.fastjson import JsonError
 from roquet.protocol.headers.namesrv import GetRouteInfoRequest
-from roquet.proxy.remoting.limits import REQUEST_S, ROUTE
+from roquet.proxy.remoting.brokers import can_be_topic
+from roquet.proxy.remoting.limits import REQUEST_S, ROUTE, ROUTE_FIELDS_MAX
 from roquet.proxy.remoting.lookups import Lookup
 from roquet.remoting.router import Route
 
@@ -105,8 +106,15 @@ class Routes:
 
 def _question(topic: str, command: Command) -> _Question:
     ext = command.ext or {}
+    if not can_be_topic(topic):
+        text = f"no topic has a name of {len(topic)} characters"
+        raise Refused(ResponseCode.TOPIC_NOT_EXIST, text)
     if _SIGNATURE not in ext:
         return _Question(topic)
+    size = bytes_of(command) - len(command.body)
+    if size > ROUTE_FIELDS_MAX:
+        text = f"a question for a route has {size} bytes of fields: it may have {ROUTE_FIELDS_MAX}"
+        raise Refused(ResponseCode.INVALID_PARAMETER, text)
     # The signature stands for the account: what one may see is not shown to another.
     return _Question(topic, tuple(sorted(ext.items())), command.version, command.language)
 

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 from roquet.base.errors import Refused, Unreachable
 from roquet.protocol.codes import ResponseCode
+from roquet.protocol.command import bytes_of
 from roquet.proxy.remoting.limits import (
     CLIENT_BROKERS_MAX,
     CONNECT_S,
     HEARTBEATS_BYTES_MAX,
     REQUEST_S,
     RETRY_S,
+    SMALL_HEARTBEAT_BYTES,
 )
 
 if TYPE_CHECKING:
@@ -223,6 +225,11 @@ class Sessions:
         """How many connections to brokers there are."""
         return len(self._owners)
 
+    @property
+    def heartbeat_bytes(self) -> int:
+        """How much the last heartbeats of all clients take."""
+        return self._heartbeat_bytes
+
     def of(self, peer: Peer) -> Session:
         """Return a client's session, made at its first request. Raises Unreachable."""
         found = self._sessions.get(peer.key)
@@ -279,10 +286,11 @@ class Sessions:
 
     def keep(self, session: Session, heartbeat: Command | None) -> None:
         """Remember a client's last heartbeat. Raises Refused when all need too much memory."""
-        before = 0 if session.heartbeat is None else len(session.heartbeat.body)
-        after = 0 if heartbeat is None else len(heartbeat.body)
-        if after > before and self._heartbeat_bytes + after - before > HEARTBEATS_BYTES_MAX:
-            text = f"the clients' heartbeats have {HEARTBEATS_BYTES_MAX} bytes: no room for more"
+        before = 0 if session.heartbeat is None else bytes_of(session.heartbeat)
+        after = 0 if heartbeat is None else bytes_of(heartbeat)
+        room = HEARTBEATS_BYTES_MAX // (1 if after <= SMALL_HEARTBEAT_BYTES else 2)
+        if after > before and self._heartbeat_bytes + after - before > room:
+            text = f"the clients' heartbeats have {room} bytes: no room for one of {after}"
             raise Refused(ResponseCode.SYSTEM_BUSY, text)
         self._heartbeat_bytes += after - before
         session.heartbeat = heartbeat

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from roquet.admin.calls import Brokers as Reach
 from roquet.admin.calls import command, read, read_header, tell_name_servers
 from roquet.base.arguments import checked
-from roquet.base.errors import Refused, UsageError
+from roquet.base.errors import Refused, Unreachable, UsageError
 from roquet.base.properties_file import read_properties, write_properties
+from roquet.model.route import MASTER_ID
 from roquet.model.topic import can_write
 from roquet.protocol.bodies import clients, replication, stats, timers
 from roquet.protocol.codes import RequestCode
@@ -87,11 +88,35 @@ class Brokers:
 
         A master's `broker_id` is 0, a slave's is not. Returns what went wrong without making the
         change fail, mostly nothing. A change takes seconds when a slave or a request is slow: it
-        goes on when the answer comes too late. Raises as `runtime` does.
+        goes on when the answer comes too late. Raises as `runtime` does, and UsageError for a
+        master beside one that its group has and that answers.
         """
+        if broker_id == MASTER_ID:
+            await self._no_other_master(await self._reach.address(broker))
         changes = {"brokerRole": role, "brokerId": str(broker_id)}
         code, body = RequestCode.UPDATE_BROKER_CONFIG, write_properties(changes)
         return (await self._ask(broker, code, body=body)).remark or ""
+
+    async def _no_other_master(self, address: str) -> None:
+        """Raise UsageError where an address would be the second master of its group.
+
+        Both would give out the same offsets. One that does not answer is taken for lost, and one
+        that follows already for a name that the name servers have not heard the end of.
+        """
+        groups = (await self.cluster()).brokers.values()
+        for data in (it for it in groups if address in it.addresses.values()):
+            master = data.master
+            if master is None or master == address:
+                continue
+            try:
+                held = (await self.config(master)).get("brokerRole")
+            except Unreachable:
+                continue
+            if held != "SLAVE":
+                raise UsageError(
+                    f"{data.broker_name} has a master that answers, {master}: make it a slave"
+                    f" first (roquet ha role {master} slave), or stop it for good"
+                )
 
     async def ha_status(self, broker: str) -> HaStatusBody:
         """Return a broker's replication at this moment. Raises as `runtime` does."""

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import dataclasses
 import functools
+import json
 import ssl
 from typing import TYPE_CHECKING
 
+import pytest
+
+import roquet
 from pair_harness import PairWorld, caught_up, pair_world, until
 from roquet.acl.credentials import Credentials
+from roquet.base.errors import UsageError
 from roquet.base.properties_file import read_properties, write_properties
 from roquet.broker import app as broker_app
 from roquet.broker.replication.duties import Role
+from roquet.cli.commands import brokers as commands
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.service.duties import MASTER, SLAVE
@@ -73,6 +80,37 @@ def test_two_brokers_change_places_by_their_settings(tmp_path: Path) -> None:
             assert one.store.end_offset() == two.store.end_offset()
             shown = await world.ask(two, RequestCode.GET_BROKER_CONFIG)
             assert read_properties(shown.body)["brokerRole"] == "SYNC_MASTER"
+
+    run(tmp_path, story)
+
+
+def test_no_second_master_is_made_beside_one_that_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story(world: PairWorld) -> None:
+        async with roquet.connect(world.name_servers) as mq, world.slave() as two:
+            admin, new = mq.admin(), two.identity.address
+            async with world.master() as one:
+                old = one.identity.address
+                await world.send(one)
+                await caught_up(one, two)
+                with pytest.raises(UsageError, match=f"has a master that answers, {old}: make"):
+                    await admin.brokers.set_role(new, "SYNC_MASTER", 0)
+                assert two.duties.held == SLAVE
+                await admin.brokers.set_role(old, "SLAVE", 2)
+                # Nobody takes messages now, and that is said.
+                asked = argparse.Namespace(broker=None, output="json")
+                assert await commands.ha(admin, asked) == 0
+                rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+                found = {(row["slave"], row["state"]) for row in rows}
+                assert found == {(new, "no master"), (old, "no master")}
+                await admin.brokers.set_role(new, "ASYNC_MASTER", 0)
+                assert two.duties.held == MASTER
+                await admin.brokers.set_role(new, "SLAVE", 1)
+                await admin.brokers.set_role(old, "ASYNC_MASTER", 0)
+            # The master is away: its slave may lead.
+            await admin.brokers.set_role(new, "ASYNC_MASTER", 0)
+            assert two.duties.held == MASTER
 
     run(tmp_path, story)
 

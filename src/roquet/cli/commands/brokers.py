@@ -168,7 +168,14 @@ async def ha(admin: Admin, options: argparse.Namespace) -> int:
     """Show how far each slave has copied."""
     rows: list[tuple[object, ...]] = []
     for name, data in sorted((await admin.brokers.cluster()).brokers.items()):
-        if options.broker not in (None, name) or data.master is None:
+        if options.broker not in (None, name):
+            continue
+        if data.master is None:
+            # Its slaves are all that there is: nobody takes messages.
+            rows += [
+                (name, None, address, None, None, None, "no master")
+                for _, address in sorted(data.addresses.items())
+            ]
             continue
         found = await admin.brokers.ha_status(data.master)
         if not found.slaves:
@@ -180,7 +187,7 @@ async def ha(admin: Admin, options: argparse.Namespace) -> int:
                 (name, data.master, slave.address, found.max_offset, slave.behind, rate, state)
             )
     if options.broker is not None and not rows:
-        raise NotFound(f"there is no master {options.broker}; try: roquet broker ls")
+        raise NotFound(f"there is no broker {options.broker}; try: roquet broker ls")
     head = ("broker", "master", "slave", "log end", "bytes behind", "MiB per second", "state")
     output.listed(head, rows, options.output)
     return 0

@@ -55,7 +55,8 @@ class Brokers:
 
         A master's `broker_id` is 0, a slave's is not. Returns what went wrong without making the
         change fail, mostly nothing. A change takes seconds when a slave or a request is slow: it
-        goes on when the answer comes too late. Raises as `runtime` does.
+        goes on when the answer comes too late. Raises as `runtime` does, and UsageError for a
+        master beside one that its group has and that answers.
         """
         return self._loop.run(self._inner.set_role(broker, role, broker_id))
 

@@ -88,6 +88,25 @@ def test_installed_wheel_serves_its_first_message(wheel: Path, tmp_path: Path) -
     assert server.returncode == 0
 
 
+def test_commands_of_the_upgrade_page_replace_a_build_of_the_same_version(
+    wheel: Path, tmp_path: Path
+) -> None:
+    page = (ROOT / "docs/guide/upgrade.md").read_text()
+    (words,) = re.findall(r"/opt/roquet/bin/pip (install .* --force-reinstall) roquet-\*", page)
+    env = tmp_path / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)
+    pip = [sys.executable, "-m", "pip", "-q", "--python", str(env / "bin/python")]
+    subprocess.run([*pip, "install", "--no-deps", str(wheel)], check=True)
+    (old,) = env.glob("lib/python*/site-packages/roquet/cli/app.py")
+    new = old.read_bytes()
+    old.write_text("raise SystemExit('an older build')\n")
+    # As pip is used without the option: nothing happens, and the exit code is 0.
+    subprocess.run([*pip, "install", "--no-deps", str(wheel)], check=True)
+    assert old.read_bytes() != new
+    subprocess.run([*pip, *words.split(), str(wheel)], check=True)
+    assert old.read_bytes() == new
+
+
 def test_installed_wheel_with_its_extras_serves_console_and_grpc(
     wheel: Path, tmp_path: Path
 ) -> None:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from roquet.testing.java import Driver
 
 OTHER = {"java": "ours", "ours": "java"}
+STOP_MS = 4000
+"""How long a broker may take to stop."""
 
 
 @pytest.fixture(scope="module")
@@ -210,12 +212,17 @@ def test_mqadmin_shows_timers_and_turns_recall_off(
     assert taken == {"recalled": "x"}
 
 
+def bodies(broker: TimerBroker) -> set[bytes]:
+    """Return what was delivered at least once."""
+    return {record.body for record in broker.delivered()}
+
+
 def hand_over(broker: TimerBroker, writer: str, how: str) -> None:
     """Write timers with one make, end it, and have the other deliver them."""
     broker.open(writer)
     begun = now_ms()
     assert broker.send(b"fired", TIMER_DELAY_MS="1").code == ResponseCode.SUCCESS
-    waits = {b"down": 5000, b"one": 12_000, b"two": 12_000, b"gone": 8000, b"three": 14_500}
+    waits = {b"down": 9000, b"one": 15_000, b"two": 15_000, b"gone": 9500, b"three": 17_500}
     due = {b"fired": begun + 1}
     for body, wait_ms in waits.items():
         due[body] = begun + wait_ms
@@ -230,11 +237,14 @@ def hand_over(broker: TimerBroker, writer: str, how: str) -> None:
         until("a snapshot", lambda: any(broker.plan.store.glob("timerwheel.[1-9]*")))
     if how == "stop":
         until("the others wait in the wheel", lambda: broker.has_entered(7))
+        # A broker of Java that stops while it delivers may do so once more after its start.
+        soon = {body for body, due_ms in due.items() if due_ms <= now_ms() + STOP_MS}
+        until("what is due soon is delivered", lambda: soon <= bodies(broker))
     broker.close(how)
     broker.open(OTHER[writer])
-    until("all are delivered", lambda: len(broker.delivered()) >= len(due), 60)
+    until("all are delivered", lambda: due.keys() <= bodies(broker), 60)
     # What was recalled, and what comes twice, would come now.
-    time.sleep(max(0.0, (begun + 16_500 - now_ms()) / 1000) + 1.5)
+    time.sleep(max(0.0, (begun + 19_500 - now_ms()) / 1000) + 1.5)
     assert_once_and_in_time(broker.delivered(), due, again=how == "kill")
 
 

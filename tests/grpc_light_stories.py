@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ def sent(peer: Peer, light: str, *bodies: bytes) -> None:
     assert not [answer for answer in answers if "error" in answer], answers
 
 
-def came(peer: Peer, name: str, count: int, timeout_s: int = 40) -> list[tuple[str, bytes, int]]:
+def came(peer: Peer, name: str, count: int, timeout_s: int = 90) -> list[tuple[str, bytes, int]]:
     """Return light topic, body and attempt of what a consumer got, when there is so much."""
     asked = {"name": name, "count": count, "timeout_s": timeout_s}
     found: Sequence[Message] = peer.ask("light_came", timeout_s + 20.0, **asked)
@@ -64,6 +65,8 @@ def consumer_gets_what_is_sent_to_its_light_topics(world: ProxyWorld, peer: Peer
     group = light_group(world, "lights")
     peer.ask("light_open", name="one", topic=PARENT, group=group, lights=["a", "b"])
     try:
+        # The proxy tells the broker of subscriptions behind its answers.
+        until("the subscriptions", lambda: all(subscribers(world, name) for name in "ab"))
         sent(peer, "a", b"a0", b"a1")
         sent(peer, "elsewhere", b"x")
         sent(peer, "b", b"b0")
@@ -99,18 +102,23 @@ def subscribers(world: ProxyWorld, light: str) -> list[dict[str, str]]:
 def message_that_failed_comes_again(
     world: ProxyWorld, peer: Peer, *, with_those_behind: bool = False
 ) -> None:
-    """Fail a message once; Java's broker gives those behind it again, acknowledged or not."""
+    """Fail a message once; Java's broker gives those behind it again, acknowledged or not.
+
+    Those are the messages that it has handed out by then: on a busy machine maybe none.
+    """
     group = light_group(world, "lights-again")
     failing = base64.b64encode(b"f1").decode()
     asked: dict[str, Any] = {"topic": PARENT, "group": group, "fail_once": failing}
     peer.ask("light_open", name="again", lights=["f"], **asked)
     try:
         sent(peer, "f", b"f0", b"f1", b"f2")
-        found = came(peer, "again", 4, 90)
-        behind = [b"f2", b"f2"] if with_those_behind else [b"f2"]
-        assert sorted(body for _, body, _ in found) == [b"f0", b"f1", b"f1", *behind]
-        assert [attempt for _, body, attempt in found if body == b"f1"] == [1, 2]
+        wanted = Counter([b"f0", b"f1", b"f1", b"f2"])
+        until("each of them", lambda: Counter(bodies(peer, "again")) >= wanted, 90)
         until("the acknowledgements", lambda: committed(world, group, "f") == 3)
+        found = came(peer, "again", 4)
+        more = Counter(body for _, body, _ in found) - wanted
+        assert more in ([{}, {b"f2": 1}] if with_those_behind else [{}])
+        assert [attempt for _, body, attempt in found if body == b"f1"] == [1, 2]
     finally:
         peer.ask("light_close", name="again")
 

@@ -65,6 +65,18 @@ class Calls:
 class Bad:
     def __init__(self):
         raise ValueError("cannot be made")
+
+
+class Misspelt(Sends):
+    before_send = None
+
+    def beforeSend(self, context):
+        pass
+
+
+class Waits(Pulls):
+    async def before_consume(self, context):
+        pass
 """
 
 
@@ -170,6 +182,22 @@ def test_a_plugin_that_cannot_be_made_keeps_the_broker_from_starting(
 ) -> None:
     install("[roquet.send_hooks]\naudit = a_plugin:Bad\n")
     with pytest.raises(UsageError, match=r"plugin audit of roquet.send_hooks .*cannot be made"):
+        broker_app.build(broker_config(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ("send_hooks]\naudit = a_plugin:Misspelt", "it has no method before_send; it needs"),
+        ("consume_hooks]\naudit = a_plugin:Waits", "before_consume is a coroutine"),
+        ("rpc_hooks]\naudit = a_plugin:Sends", "it has no method before_request"),
+    ],
+)
+def test_a_plugin_that_would_never_be_asked_keeps_the_broker_from_starting(
+    tmp_path: Path, install: Callable[[str], list[tuple[Any, ...]]], entry: str, why: str
+) -> None:
+    install(f"[roquet.{entry}\n")
+    with pytest.raises(UsageError, match=why):
         broker_app.build(broker_config(tmp_path))
 
 

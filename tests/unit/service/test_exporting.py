@@ -353,6 +353,8 @@ def test_page_in_slices_is_the_page_at_once_and_lets_others_have_their_turn() ->
     [
         ("metricsLabel", "zone", "name:value"),
         ("metricsLabel", "a b:c", "no name of a label"),
+        ("metricsLabel", "zone:a,zone:b", "zone is there twice"),
+        ("metricsLabel", "zone:a, le:1", "le is a label that the format gives"),
         ("metricsGrpcExporterHeader", "k", "name:value"),
         ("metricsGrpcExporterTarget", "nowhere", "host:port"),
         ("metricsOtelCardinalityLimit", "0", "1"),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 DISABLE, PROM, OTLP, LOG = "DISABLE", "PROM", "OTLP_GRPC", "LOG"
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OF_FORMATS = frozenset({"le", "quantile", "__name__"})
 _TARGET = re.compile(r"(https?://)?[^\s/:]+:\d{1,5}|(https?://)?\[[0-9a-fA-F:]+\]:\d{1,5}")
 
 
@@ -32,9 +33,16 @@ def _pairs_fault(text: str) -> str | None:
 
 
 def _labels_fault(text: str) -> str | None:
-    for name in pairs(text):
+    seen: set[str] = set()
+    for name in (part.partition(":")[0].strip() for part in text.split(",") if part.strip()):
         if not _LABEL.fullmatch(name):
             return f"{name[:40]!r} is no name of a label: letters, digits and _"
+        if name in _OF_FORMATS:
+            # A line with a label twice makes Prometheus refuse the whole page.
+            return f"{name} is a label that the format gives to histograms"
+        if name in seen:
+            return f"{name[:40]} is there twice"
+        seen.add(name)
     return _pairs_fault(text)
 
 

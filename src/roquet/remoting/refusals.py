@@ -35,10 +35,12 @@ _HINTS: tuple[tuple[re.Pattern[str], str], ...] = (
         _NO_ACCOUNT,
     ),
     (
-        re.compile(
-            r"[Cc]heck signature failed|No acl config for|User:.* is (?:not found|disabled)"
-        ),
+        re.compile(r"[Cc]heck signature failed|No acl config for|User:.* is not found"),
         "the access key or its secret is wrong: check ROQUET_ACCESS_KEY and ROQUET_SECRET_KEY",
+    ),
+    (
+        re.compile(r"User:.* is disabled"),
+        "an administrator has to enable it (roquet user alter USER --status enable)",
     ),
     (
         re.compile(r"No default permission|Need admin permission|User:.* has no permission"),
@@ -76,7 +78,7 @@ def refused(code: int, remark: str | None, fields: Mapping[str, str] | None = No
     given, rest = (remark or "")[:_READ_MAX], (remark or "")[_READ_MAX:]
     text = f"{_PAGE.sub('', _CLASS_NAME.sub('', given))}{rest}".strip()
     hint = next((hint for pattern, hint in _HINTS if pattern.search(given)), None)
-    found = Refused(code, text if hint is None else f"{text}; {hint}", fields)
+    found = Refused(code, text if hint is None else f"{text.rstrip('.')}; {hint}", fields)
     found.about_account = _ACCOUNT.search(given) is not None
     return found
 

@@ -89,6 +89,9 @@ def test_refusals_name_no_java_class_and_no_foreign_page() -> None:
         "code 1: Check signature failed for accessKey=k; the access key or its secret is wrong:"
         " check ROQUET_ACCESS_KEY and ROQUET_SECRET_KEY"
     )
+    # What is wrong with a disabled user is not its password.
+    shown = str(refused(16, "User:bob is disabled."))
+    assert shown.startswith("code 16: User:bob is disabled; an administrator has to enable it")
     page = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
     shown = str(refused(17, f"topic[t] not exist, apply first please!{page}"))
     assert "http" not in shown

@@ -50,7 +50,10 @@ async def _accounts(admin: Admin, broker: str) -> tuple[AccountInfo, ...]:
     except Refused as refusal:
         if refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             raise
-        text = f"{broker} keeps no accounts: it runs without aclEnable=true"
+        text = (
+            f"{broker} keeps no accounts of 4.x: it runs without aclEnable=true; users of 5.x:"
+            " roquet user show"
+        )
         raise Refused(refusal.code, text) from refusal
 
 

@@ -122,22 +122,22 @@ def test_empty_pull_short_polling_switched_on_waits_for_that_time(
     async def tell(it: Cluster) -> None:
         await fill(it, 1)
         await change(it, longPollingEnable="false", shortPollingTimeMills="3600000")
-        first = asyncio.create_task(it.pull("orders", 1, **OFTEN))
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(40), asyncio.TaskGroup() as waiting:
+            first = waiting.create_task(it.pull("orders", 1, **OFTEN))
             while not held(it):  # noqa: ASYNC110  (it becomes one of a thread or of the loop)
                 await asyncio.sleep(0.005)
             await change(it, shortPollingTimeMills="1")
             # It goes by the setting that it met: what comes later is answered before it.
             assert (await it.pull("orders", 1, **OFTEN)).code == 19
-        assert not first.done()
-        await it.send("orders", properties="UNIQ_KEY\x01U8\x02")
-        assert (await first).code == 0
+            assert not first.done()
+            await it.send("orders", properties="UNIQ_KEY\x01U8\x02")
+        assert first.result().code == 0
         await change(it, longPollingEnable="true")
-        waiting = asyncio.create_task(it.pull("orders", 2, **OFTEN))
+        late = asyncio.create_task(it.pull("orders", 2, **OFTEN))
         await asyncio.sleep(0.2)
-        assert not waiting.done()
+        assert not late.done()
         await it.send("orders", properties="UNIQ_KEY\x01U9\x02")
-        assert (await waiting).code == 0
+        assert (await late).code == 0
 
     play(tmp_path, tell, fastPathEnable=fast)
 

@@ -115,7 +115,9 @@ def test_pair_of_the_guide_acknowledges_with_both(dev: str, tmp_path: Path) -> N
             here = here.replace("10.0.0.1:9876", address)
             here = here.replace("/data/roquet", str(tmp_path / name[:-5]))
             (tmp_path / name).write_text(here)
-        for line in blocks("master-slave")[0].splitlines():
+        first, *lines = blocks("master-slave")[0].splitlines()
+        assert first.startswith("roquet namesrv -s bindAddress=")
+        for line in lines:
             changes = [word for key, value in TINY.items() for word in ("-s", f"{key}={value}")]
             words = shlex.split(line)[1:]
             more = ["-s", "listenPort=0", "-s", "haListenPort=0", "-s", "bindAddress=127.0.0.1"]

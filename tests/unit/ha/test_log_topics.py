@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pair_harness import PairWorld, caught_up, pair_world, until
+from roquet.broker.replication.log_topics import LOOK_S
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.store.records import read_records
 from roquet.testing.cluster import pull_command, send_command
@@ -89,5 +91,32 @@ def test_the_next_copy_of_the_table_corrects_a_topic_and_deleted_ones_stay_delet
                 kept = master.metadata.topics.get("Kept")
                 assert kept is not None
                 assert kept.read_queues == 4
+
+    asyncio.run(run())
+
+
+def test_a_copy_that_grows_wakes_the_loop_by_the_clock_and_not_by_the_message(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        async with (
+            pair_world(tmp_path) as world,
+            world.master() as master,
+            world.slave(of=master, **NEVER) as slave,
+        ):
+            known = slave.metadata.topics.get
+            heard: list[object] = []
+            slave.store.arrivals.on_all(heard.append, lambda: False)
+            begun = time.monotonic()
+            for number in range(200):
+                await send(world, master, "Busy", number % 4)
+            await send(world, master, "Last", 0)
+            await until(lambda: known("Last") and known("Busy"), "the topics are made")
+            # News of a flush bring those of the queues along.
+            looks = (time.monotonic() - begun) / LOOK_S
+            assert 1 <= len(heard) <= 2 * looks + 5
+            assert len(heard) < 200
+            await send(world, master, "BehindAPause", 0)
+            await until(lambda: known("BehindAPause"), "its topic is made")
 
     asyncio.run(run())

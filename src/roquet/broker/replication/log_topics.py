@@ -9,6 +9,10 @@ A topic that was deleted at the master has queues here until they are cleaned. I
 back by them: `config/replica.json` says up to where the log was covered by the last copy of the
 table, and only later messages make a topic. A broker that starts as the master of such a store
 does the same once, for what its predecessor had no time to save, and removes that file.
+
+The first messages behind a pause are looked at as they come. While more come the loop is woken
+every `LOOK_S` and not for each of them: a busy log grows a thousand times a second, and its topics
+are known by then.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from roquet.base.durable import read_front, replace_file, sync_folder
 from roquet.base.errors import RoquetError
 from roquet.model.topic import TopicConfig
 from roquet.service.background import Tasks
+from roquet.service.lifecycle import REST_S, Rest, Timer
 from roquet.store.tables.topics import is_path_safe
 
 if TYPE_CHECKING:
@@ -38,6 +43,10 @@ FILE_NAME = "replica.json"
 _COVERED = "coveredByTables"
 _SIZE_MAX = 4096
 """Bytes; a longer file is damaged, and cut it is no JSON."""
+LOOK_S = 0.1
+"""Between two looks at what a log that grows shows."""
+_MASTER_S = 60.0
+"""The same of a broker whose topics its log does not make; a change of its role ends it."""
 
 
 class LogTopics:
@@ -52,8 +61,14 @@ class LogTopics:
         self._path = config_folder / FILE_NAME
         self._covered = 0
         self._tasks = Tasks()
-        store.arrivals.on_all(self._arrived, lambda: state.is_slave)
-        state.listen(store.arrivals.begin)
+        self._quiet = Rest()
+        """Ends with messages."""
+        self.timers = (
+            Timer("look at what the log shows", self.tick, self.pause_s, LOOK_S, self._quiet),
+        )
+        # Nobody waits behind a look, until the timer has it that somebody does.
+        store.arrivals.on_all(self._arrived, lambda: False)
+        state.listen(self._role_changed)
 
     async def start(self) -> None:
         """Make what the log of a slave, or of what was one, shows. Raises StoreFault, OSError."""
@@ -78,6 +93,22 @@ class LogTopics:
             self._covered = 0
             self._path.unlink(missing_ok=True)
             sync_folder(self._path.parent)
+
+    async def tick(self) -> None:
+        """Hear of the messages that have come, or of the next ones: the action of a timer."""
+        self._quiet.look(idle=True)
+        if self._state.is_slave:
+            self._store.arrivals.begin()
+
+    def pause_s(self) -> float:
+        """Return when to look again: messages end the pause of a log that does not grow."""
+        if not self._quiet.is_on:
+            return LOOK_S
+        return REST_S if self._state.is_slave else _MASTER_S
+
+    def _role_changed(self) -> None:
+        self._quiet.asked()
+        self._store.arrivals.begin()
 
     async def stop(self) -> None:
         """Let what is being saved be saved."""
@@ -111,7 +142,10 @@ class LogTopics:
             return 0
 
     def _arrived(self, news: Sequence[tuple[str, int, int]]) -> None:
-        if self._state.is_slave and self._make(news):
+        if not self._state.is_slave:
+            return
+        self._quiet.asked()
+        if self._make(news):
             self._tasks.spawn(self._save(), "save the topics that the log shows")
 
     async def _save(self) -> None:

@@ -56,7 +56,12 @@ class Pair:
             # Before `log_topics`, which forgets that the log was a copy.
             Part("lost_ends", self.lost_ends, ("store", "metadata", "log_mode")),
             Part("copied_store", self.copied, ("store",)),
-            Part("log_topics", self.log_topics, ("store", "metadata")),
+            Part(
+                "log_topics",
+                self.log_topics,
+                ("store", "metadata"),
+                timers=self.log_topics.timers,
+            ),
         ]
 
     def parts(self) -> list[Part]:

@@ -127,6 +127,10 @@ def below(name: str) -> tuple[x509.ExtensionType, bool]:
     return x509.NameConstraints([x509.DNSName(name)], None), True
 
 
+def beside(name: str) -> tuple[x509.ExtensionType, bool]:
+    return x509.NameConstraints(None, [x509.DNSName(name)]), True
+
+
 Case = tuple[list[Made], list[Made], bool]
 """The chain that is shown, what is trusted, whether it is taken."""
 
@@ -203,6 +207,36 @@ def cases() -> dict[str, Case]:  # noqa: PLR0915 # one line a case
     for what, changes, taken in roots:
         root = made("root", **changes)
         case(f"of a root {what}", made("c", root, more=(named("a.org"),)), root, taken)
+    # A common name that looks like a host's is one, unless an extension names hosts.
+    hosts: tuple[tuple[str, tuple[x509.ExtensionType, bool], bool], ...] = (
+        ("x.a.org", below("a.org"), True),
+        ("X.A.ORG", below("a.Org"), True),
+        ("a.org", below("a.org"), True),
+        ("x.b.org", below("a.org"), False),
+        ("xa.org", below("a.org"), False),
+        ("x.b_b.org", below("a.org"), False),
+        ("a.org.b", below("a.org"), False),
+        ("plain", below("a.org"), True),
+        ("two words.b.org", below("a.org"), True),
+        ("x.-b.org", below("a.org"), True),
+        ("x..b.org", below("a.org"), True),
+        ("x.b.org.", below("a.org"), True),
+        ("x.a.org", below(".a.org"), True),
+        ("a.org", below(".a.org"), False),
+        ("x.b.org", beside("a.org"), True),
+        ("x.a.org", beside("a.org"), False),
+        ("a.org", beside("a.org"), False),
+        ("xa.org", beside("a.org"), True),
+    )
+    for name, limit, taken in hosts:
+        title = f"host {name!r} of a root for {limit[0]!r}"
+        root = made("root", ca=True, more=(limit,))
+        case(title, made(name, root), root, taken)
+        between = made("b", AUTHORITY, ca=True, more=(limit,))
+        case(f"behind one: {title}", [made(name, between), between], AUTHORITY, taken)
+    only = made("root", ca=True, more=(below("a.org"),))
+    other = named("x.a.org")
+    case("host in subject and in its place", made("x.b.org", only, more=(other,)), only, True)
     flat = made("root", ca=True, path=0)
     between = made("b", flat, ca=True)
     case("behind one more than its root allows", [made("c", between), between], flat, False)

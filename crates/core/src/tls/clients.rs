@@ -1,7 +1,7 @@
 //! Whose certificates a port takes of clients: those that OpenSSL takes with the same file of trust.
 //!
 //! webpki builds and checks the chains. What is added is what OpenSSL looks at and it does not: dates and
-//! length of path of the last authority, and what keys may be used for; and what OpenSSL takes and it
+//! length of path of the last authority, what keys may be used for, and host names in the subject; and what OpenSSL takes and it
 //! does not: a certificate of the first version, or of an authority (as `openssl req -x509` makes them), shown
 //! by a client. Such a one must itself be trusted or be signed by one that is: no chains are built here.
 //!
@@ -110,7 +110,7 @@ impl ClientCertificates {
         now: UnixTime,
     ) -> Result<(), webpki::Error> {
         let now_s = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        let signs = |root: &'a Root| Some((&root.anchor, root.signs(now_s)?.path_max));
+        let signs = |root: &'a Root| Some((&root.anchor, root.signs(now_s)?));
         let signers: Vec<_> = self.roots.iter().filter_map(signs).collect();
         let anchors: Vec<_> = signers
             .iter()
@@ -118,6 +118,7 @@ impl ClientCertificates {
             .collect();
         let between: Vec<_> = between.iter().chain(&self.between).cloned().collect();
         let cert = EndEntityCert::try_from(shown)?;
+        let read = Certificate::read(shown).ok_or(webpki::Error::BadDer)?;
         cert.verify_for_usage(
             self.algorithms.all,
             &anchors,
@@ -125,7 +126,7 @@ impl ClientCertificates {
             now,
             KeyUsage::client_auth(),
             None,
-            Some(&|path| check_path(path, &signers)),
+            Some(&|path| check_path(path, &read, &signers)),
         )
         .map(drop)
     }
@@ -147,11 +148,11 @@ impl ClientCertificates {
     }
 }
 
-/// Looks at what webpki leaves out of a chain that leads to one of these, each with the most authorities
-/// that may be below it.
+/// Looks at what webpki leaves out of a chain from a client's certificate to one of the signers.
 fn check_path(
     path: &VerifiedPath<'_>,
-    signers: &[(&TrustAnchor<'_>, Option<usize>)],
+    shown: &Certificate<'_>,
+    signers: &[(&TrustAnchor<'_>, Certificate<'_>)],
 ) -> Result<(), webpki::Error> {
     let mut length = 0;
     for cert in path.intermediate_certificates() {
@@ -160,17 +161,22 @@ fn check_path(
         if !read.may_sign() {
             return Err(webpki::Error::EndEntityUsedAsCa);
         }
+        if !read.host_names.allow(shown) {
+            return Err(webpki::Error::NameConstraintViolation);
+        }
         length += usize::from(!read.is_self_issued());
     }
     let ends_with = |anchor: &TrustAnchor<'_>| anchor == path.anchor();
-    let allows = |most: &Option<usize>| most.is_none_or(|most| length <= most);
-    if signers
-        .iter()
-        .any(|(anchor, most)| ends_with(anchor) && allows(most))
-    {
+    let ends = signers.iter().filter(|(anchor, _)| ends_with(anchor));
+    let mut allowed = ends
+        .filter(|(_, root)| root.path_max.is_none_or(|most| length <= most))
+        .peekable();
+    if allowed.peek().is_none() {
+        Err(webpki::Error::PathLenConstraintViolated)
+    } else if allowed.any(|(_, root)| root.host_names.allow(shown)) {
         Ok(())
     } else {
-        Err(webpki::Error::PathLenConstraintViolated)
+        Err(webpki::Error::NameConstraintViolation)
     }
 }
 

@@ -13,9 +13,12 @@ use rustls::pki_types::{CertificateDer, SignatureVerificationAlgorithm, SubjectP
 use webpki::RawPublicKeyEntity;
 use x509_cert::certificate::{CertificateInner, Raw};
 use x509_cert::der::asn1::{Any, BitStringRef, ObjectIdentifier};
+use x509_cert::der::oid::db::rfc4519::CN;
 use x509_cert::der::oid::db::rfc5280::ID_KP_CLIENT_AUTH;
 use x509_cert::der::oid::AssociatedOid;
 use x509_cert::der::{self, Decode, Encode, Header, Reader, SliceReader};
+use x509_cert::ext::pkix::constraints::name::GeneralSubtree;
+use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::ext::pkix::{
     BasicConstraints, CertificatePolicies, CrlDistributionPoints, ExtendedKeyUsage,
     InhibitAnyPolicy, KeyUsage, NameConstraints, PolicyConstraints, PolicyMappings, SubjectAltName,
@@ -63,6 +66,10 @@ pub(super) struct Certificate<'a> {
     /// Whether it is for clients; `None`: for everything.
     is_for_clients: Option<bool>,
     pub(super) constrains_names: bool,
+    /// Which names of hosts those below it may have.
+    pub(super) host_names: HostNames,
+    /// Whether names of hosts stand where they belong, in the extension of other names.
+    names_hosts: bool,
     /// Something must be understood that is not.
     pub(super) has_unknown: bool,
 }
@@ -123,7 +130,15 @@ impl<'a> Certificate<'a> {
                 let bits = BitStringRef::from_der(value)?;
                 self.has_client_type = Some(bits.get(NETSCAPE_CLIENT) == Some(true));
             }
-            NameConstraints::OID => self.constrains_names = true,
+            NameConstraints::OID => {
+                self.constrains_names = true;
+                self.host_names = HostNames::of(NameConstraints::from_der(value).ok());
+            }
+            SubjectAltName::OID => {
+                let is_host = |it: &GeneralName| matches!(it, GeneralName::DnsName(_));
+                let others = SubjectAltName::from_der(value);
+                self.names_hosts = others.is_ok_and(|it| it.0.iter().any(is_host));
+            }
             id => self.has_unknown |= one.critical && !HARMLESS.contains(&id),
         }
         Ok(())
@@ -188,6 +203,72 @@ impl<'a> Certificate<'a> {
                 .is_ok()
         })
     }
+}
+
+/// The names of hosts that an authority's certificate says are allowed below it.
+#[derive(Debug, Default)]
+pub(super) struct HostNames {
+    /// All are when none is listed.
+    permitted: Vec<String>,
+    excluded: Vec<String>,
+}
+
+impl HostNames {
+    /// `None` stands for constraints that cannot be read, which allow nothing.
+    fn of(constraints: Option<NameConstraints>) -> Self {
+        let Some(constraints) = constraints else {
+            return Self {
+                permitted: vec!["\0".to_owned()],
+                ..Self::default()
+            };
+        };
+        let hosts = |trees: Option<Vec<GeneralSubtree>>| {
+            let trees = trees.into_iter().flatten();
+            let host = |tree: GeneralSubtree| match tree.base {
+                GeneralName::DnsName(name) => Some(name.as_str().to_ascii_lowercase()),
+                _ => None,
+            };
+            trees.filter_map(host).collect()
+        };
+        Self {
+            permitted: hosts(constraints.permitted_subtrees),
+            excluded: hosts(constraints.excluded_subtrees),
+        }
+    }
+
+    /// Whether the common names of a client's certificate are allowed: as OpenSSL sees it, they are names of
+    /// hosts where they look so and no other name is one. Other names are webpki's to look at.
+    pub(super) fn allow(&self, client: &Certificate<'_>) -> bool {
+        if client.names_hosts || (self.permitted.is_empty() && self.excluded.is_empty()) {
+            return true;
+        }
+        let names = client.subject.iter().filter(|it| it.oid == CN);
+        let texts = names.map(|it| String::from_utf8_lossy(it.value.value()).to_ascii_lowercase());
+        texts.filter(|text| is_host(text)).all(|host| {
+            let is_below = |tree: &String| is_below(&host, tree);
+            (self.permitted.is_empty() || self.permitted.iter().any(is_below))
+                && !self.excluded.iter().any(is_below)
+        })
+    }
+}
+
+/// Whether a text is a name of a host: labels of letters, digits, `-` and `_` between dots, two at least.
+fn is_host(text: &str) -> bool {
+    let is_label = |label: &str| {
+        let fits = |it: char| it.is_ascii_alphanumeric() || it == '-' || it == '_';
+        !label.is_empty()
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.chars().all(fits)
+    };
+    text.contains('.') && text.split('.').all(is_label)
+}
+
+fn is_below(host: &str, tree: &str) -> bool {
+    let Some(above) = host.strip_suffix(tree) else {
+        return false;
+    };
+    above.is_empty() || tree.is_empty() || tree.starts_with('.') || above.ends_with('.')
 }
 
 /// The first value inside another, as it came.

@@ -309,7 +309,18 @@ class ServerTls(PortTls["RemotingTls | ssl.SSLContext"]):
         context.verify_mode = _CLIENT_AUTH[rules.client_auth]
         if rules.client_auth != "none":
             _load_trust(context, "tls.server.trustCertPath", rules.server_trust)
+            without_tickets(context)
         return context
+
+
+def without_tickets(context: ssl.SSLContext) -> None:
+    """Have the certificates of a server's clients judged at each connection.
+
+    Who resumes a session by a ticket gets the next one, and would stay when the certificate has
+    expired.
+    """
+    context.num_tickets = 0
+    context.options |= ssl.OP_NO_TICKET
 
 
 def pem_of(name: str) -> bytes | None:

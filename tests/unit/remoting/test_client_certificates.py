@@ -293,6 +293,14 @@ class Client:
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._in, self._out)
 
+    @property
+    def may_resume(self) -> bool:
+        """Whether the server has given what a session is resumed with."""
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self._tls.read(1)
+        session = self._tls.session
+        return session is not None and session.has_ticket
+
     def say(self, heard: bytes) -> bytes:
         self._in.write(heard)
         with contextlib.suppress(ssl.SSLWantReadError):
@@ -312,6 +320,7 @@ def openssl_takes(context: ssl.SSLContext, client: Client) -> bool:
             continue
         except ssl.SSLError:
             return False
+        client.say(goes.read())
         return True
     raise AssertionError("the handshake does not end")
 
@@ -327,6 +336,7 @@ def core_takes(
         except ValueError:
             return False
         if not flags & IS_HANDSHAKING:
+            client.say(server.output())
             return True
     raise AssertionError("the handshake does not end")
 
@@ -402,3 +412,16 @@ def test_addresses_in_a_certificate_are_no_hindrance(tmp_path: Path) -> None:
     shown = [made("c", AUTHORITY, more=((x509.SubjectAlternativeName([address]), True),))]
     port = Port(tmp_path, [AUTHORITY])
     assert core_takes(port.core, Client(tmp_path, shown, ssl.TLSVersion.TLSv1_3))
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("client_auth", ["none", "optional", "require"])
+def test_where_certificates_are_asked_for_no_session_is_resumed(
+    client_auth: str, version: ssl.TLSVersion, tmp_path: Path
+) -> None:
+    port = Port(tmp_path, [AUTHORITY], client_auth)
+    by_openssl, by_core = (Client(tmp_path, [made("c", AUTHORITY)], version) for _ in range(2))
+    assert openssl_takes(port.openssl, by_openssl)
+    assert core_takes(port.core, by_core)
+    may = client_auth == "none"
+    assert (by_openssl.may_resume, by_core.may_resume) == (may, may)

@@ -6,6 +6,7 @@ use pkcs8::{EncryptedPrivateKeyInfoRef, SecretDocument};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::NoServerSessionStorage;
 use rustls::version::{TLS12, TLS13};
 use rustls::{Error, ServerConfig};
 
@@ -64,8 +65,15 @@ impl ServerTls {
                 other => other.to_string(),
             })?;
         config.alpn_protocols = files.protocol.iter().map(|name| name.to_vec()).collect();
-        // Who comes back shows a ticket: nothing is kept for them here.
-        config.ticketer = ring::Ticketer::new().map_err(|error| error.to_string())?;
+        if files.trust.is_some() {
+            // Certificates are judged at each connection: who may resume a session gets the next ticket
+            // with it, and would stay when the certificate has expired.
+            config.send_tls13_tickets = 0;
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+        } else {
+            // Who comes back shows a ticket: nothing is kept for them here.
+            config.ticketer = ring::Ticketer::new().map_err(|error| error.to_string())?;
+        }
         Ok(Self(Arc::new(config)))
     }
 }

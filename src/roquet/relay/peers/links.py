@@ -13,6 +13,7 @@ from roquet.base.overriding import override
 from roquet.protocol.hosts import join_address
 from roquet.remoting.connections.connection import KEYS, RECEIVE_SIZE, Connection
 from roquet.remoting.connections.limits import MIB, Budget, ConnectionConfig
+from roquet.remoting.tls import without_tickets
 from roquet.service.background import Tasks
 from roquet.service.http.listening import port_of
 from roquet.service.process.listening import cannot_listen
@@ -280,6 +281,7 @@ def tls_of_server(
     if ca_file is not None:
         context.load_verify_locations(ca_file)
         context.verify_mode = ssl.CERT_REQUIRED
+        without_tickets(context)
     return context
 
 

@@ -26,6 +26,7 @@ from roquet.proxy.cluster.config import ClusterConfig
 from roquet.proxy.groups.app import build_members
 from roquet.proxy.groups.members import AGAIN_MS, BYTES_MAX, EXPIRES_MS, OTHERS_MAX, GroupMembers
 from roquet.proxy.groups.notices import GRPC, Channel, Notice
+from roquet.proxy.groups.waiting import CHARACTERS_MAX, NOTICES_MAX, WaitingNotices
 from roquet.proxy.remoting.app import RemotingProxy, build
 from roquet.proxy.remoting.limits import RemotingLimits
 from roquet.proxy.rules.limits import ProxyLimits
@@ -60,6 +61,37 @@ def notice(client: str = "c@1", proxy: str = "there", port: int = 5, **more: Any
 
 def ids(members: GroupMembers) -> list[str]:
     return sorted(member.client_id for member in members.of(GROUP))
+
+
+def of_extra(client: str, characters: int, **more: Any) -> Notice:
+    """Return a notice of somebody who has so much to say."""
+    given = notice(client)
+    channel = dataclasses.replace(given.channel, extra="x" * characters)
+    return dataclasses.replace(given, channel=channel, **more)
+
+
+def test_of_the_notices_of_a_connection_the_last_one_waits() -> None:
+    waiting = WaitingNotices()
+    for one in (of_extra("a", 5), of_extra("b", 5), of_extra("a", 50, is_member=False)):
+        waiting.put(one)
+    assert [(it.client_id, it.is_member) for it in waiting.take(1)] == [("a", False)]
+    assert [(it.client_id, it.is_member) for it in waiting.take(9)] == [("b", True)]
+    assert (len(waiting), waiting.characters) == (0, 0)
+
+
+def test_notices_that_wait_have_bounds_in_number_and_size() -> None:
+    waiting = WaitingNotices()
+    for number in range(200):
+        waiting.put(of_extra(f"c{number:03}", 1 << 20))
+    assert waiting.characters <= CHARACTERS_MAX
+    kept = waiting.take(200)
+    assert 60 < len(kept) < 64
+    assert [it.client_id for it in kept] == [f"c{it:03}" for it in range(200 - len(kept), 200)]
+    assert waiting.characters == 0
+    for number in range(NOTICES_MAX + 5):
+        waiting.put(notice(str(number)))
+    assert len(waiting) == NOTICES_MAX
+    assert waiting.take(1)[0].client_id == "5"
 
 
 # --- notices ---------------------------------------------------------------------------------

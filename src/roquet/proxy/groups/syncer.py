@@ -17,7 +17,8 @@ from roquet.model.topic import TopicConfig
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.fastjson import JsonError
 from roquet.proxy.groups.members import GroupMembers
-from roquet.proxy.groups.notices import Notice
+from roquet.proxy.groups.notices import BYTES_MAX, Notice
+from roquet.proxy.groups.waiting import WaitingNotices
 from roquet.service.background import Tasks
 from roquet.service.ratelog import RateLog
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SENT_AT_ONCE = 32
-WAITING_MAX = 100_000
-"""Notices that wait to be sent; one more takes the place of the oldest."""
 ROUND_S = 10.0
 QUEUES_S = 30.0
 """How often queues are looked for that are new."""
@@ -49,8 +48,7 @@ class MemberSync:
         self._mq = mq
         self._topic = topic
         self._clock = clock
-        self._waiting: dict[tuple[str, str], Notice] = {}
-        """By group and connection: of each only the last notice matters."""
+        self._waiting = WaitingNotices()
         self._news = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -83,11 +81,7 @@ class MemberSync:
     # --- to others -------------------------------------------------------------------------------
 
     def _told(self, notice: Notice) -> None:
-        channel = notice.channel
-        key = notice.consumer.group, f"{channel.protocol} {channel.client} {notice.client_id}"
-        if key not in self._waiting and len(self._waiting) >= WAITING_MAX:
-            del self._waiting[next(iter(self._waiting))]
-        self._waiting[key] = notice
+        self._waiting.put(notice)
         self._idle.clear()
         self._news.set()
 
@@ -97,14 +91,17 @@ class MemberSync:
                 await self._news.wait()
                 self._news.clear()
                 while self._waiting:
-                    keys = list(self._waiting)[:SENT_AT_ONCE]
-                    notices = [self._waiting.pop(key) for key in keys]
+                    notices = self._waiting.take(SENT_AT_ONCE)
                     await asyncio.gather(*(self._send(producer, one) for one in notices))
                 self._idle.set()
 
     async def _send(self, producer: Producer, notice: Notice) -> None:
         try:
             body = notice.encode(self._clock.now_ms())
+            if len(body) > BYTES_MAX:
+                text = f"a notice of {len(body)} bytes is not sent: others read {BYTES_MAX}"
+                self._log.warning("long", text)
+                return
             # What is said of one client comes in order.
             await producer.send(self._topic, body, order_key=notice.client_id)
         except RoquetError as error:

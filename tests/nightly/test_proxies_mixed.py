@@ -199,13 +199,14 @@ def test_consumer_that_showed_its_settings_at_one_proxy_receives_at_the_other(
 
 def half_at(client: RawClient, topic: str, number: int) -> tuple[str, str]:
     """Send a half message; return its id and that of its transaction."""
-    half = message(topic, b"half", message_type=4, message_id=f"{number:032X}")
+    # As many digits as the ids of RocketMQ's clients have.
+    half = message(topic, b"half", message_type=4, message_id=f"01{number:032X}")
     # RocketMQ's broker ends no half message whose time is over, counted from here.
     half.system_properties.born_timestamp.GetCurrentTime()
     half.system_properties.orphaned_transaction_recovery_duration.seconds = 3600
     answer = client.call("SendMessage", pb.SendMessageRequest(messages=[half]))
     assert answer.status.code == Code.OK, answer.status
-    return f"{number:032X}", answer.entries[0].transaction_id
+    return f"01{number:032X}", answer.entries[0].transaction_id
 
 
 def end_of(topic: str, message_id: str, transaction: str) -> Any:

@@ -404,7 +404,7 @@ def test_half_message_that_a_rocketmq_proxy_began_is_found_by_its_id(tmp_path: P
     """Such a proxy names the transaction by the id of the message."""
 
     async def tell(world: World) -> None:
-        name = "0102030405060708090A0B0C0D0E0F10"
+        name = "0102030405060708090A0B0C0D0E0F1011"
         half = message("Transaction", b"half", message_type=4, message_id=name)
         assert (await world.send(half)).status.code == Code.OK
         await until(

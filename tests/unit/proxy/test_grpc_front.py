@@ -443,6 +443,28 @@ def test_half_message_is_read_once_it_is_committed(tmp_path: Path) -> None:
     run(tmp_path, tell)
 
 
+def test_half_message_that_a_rocketmq_proxy_began_is_found_by_its_id(tmp_path: Path) -> None:
+    """Such a proxy before this broker names the transaction by the id of the message."""
+
+    async def tell(calls: Calls) -> None:
+        await calls.show(producer("Transaction"))
+        name = "0102030405060708090A0B0C0D0E0F1011"
+        await calls.send(message("Transaction", message_type=4, message_id=name))
+        await dispatched(calls)
+        request = pb.EndTransactionRequest(message_id=name, resolution=1)
+        for topic, text in (("Mixed", name), ("Transaction", name[:-1]), ("Transaction", "x\n")):
+            request.topic.name, request.transaction_id = topic, text
+            answer = await calls.call("EndTransaction", request)
+            assert answer.status.code == Code.INTERNAL_SERVER_ERROR
+        request.topic.name, request.transaction_id = "Transaction", name
+        answer = await calls.call("EndTransaction", request)
+        assert answer.status.code == Code.OK, answer.status
+        await dispatched(calls)
+        assert calls.broker.store.max_offset("Transaction", 0) == 1
+
+    run(tmp_path, tell)
+
+
 def test_recall_of_what_is_no_handle_is_refused(tmp_path: Path) -> None:
     async def tell(calls: Calls) -> None:
         request = pb.RecallMessageRequest(recall_handle="nonsense")

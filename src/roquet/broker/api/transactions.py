@@ -33,6 +33,25 @@ class EndTransactionRequest:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FindHalfRequest:
+    """Asks where a half message is that is known by its id."""
+
+    topic: str
+    """That of the message once it is committed."""
+    message_id: str
+    """The unique key that its producer gave it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class HalfFound:
+    """Where a half message is."""
+
+    physical_offset: int
+    half_offset: int
+    """Its offset in the half queue."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeChecksRequest:
     """Has a half message asked about again that was put aside, or is asked about too often."""
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         SequenceState,
     )
     from roquet.broker.api.topics import PutTopic, TopicListing
-    from roquet.broker.api.transactions import EndTransactionRequest
+    from roquet.broker.api.transactions import EndTransactionRequest, FindHalfRequest, HalfFound
     from roquet.broker.clients.long_polling import Waiter
     from roquet.broker.operations.wrapping import Wrapper
     from roquet.broker.pop.receive.acks import PopAcks
@@ -85,6 +85,7 @@ QUERY = Operation("query_message", lambda it: needs.read(it.topic))
 VIEW = Operation("view_message_by_id", _nothing)
 SEND_BACK = Operation("consumer_send_msg_back", lambda it: [needs.group(it.group)])
 END = Operation("end_transaction", lambda it: [needs.producer(it.producer_group)])
+FIND_HALF = Operation("query_message", lambda it: needs.publish(it.topic))
 PUT_TOPICS = Operation("update_and_create_topic", None)
 DELETE_TOPIC = Operation("delete_topic_in_broker", None)
 TOPIC = Operation("get_topic_config", needs.know)
@@ -127,6 +128,7 @@ class Operations:
     view: Callable[[ViewRequest, Caller], Awaitable[bytes]]
     send_back: Callable[[SendBackRequest, Caller], Awaitable[None]]
     end_transaction: Callable[[EndTransactionRequest, Caller], Awaitable[None]]
+    find_half: Callable[[FindHalfRequest, Caller], HalfFound | None]
     put_topics: Callable[[Sequence[PutTopic], Caller], Awaitable[None]]
     delete_topic: Callable[[str, Caller], Awaitable[None]]
     topic: Callable[[str, Caller], TopicConfig]
@@ -189,6 +191,7 @@ def make_operations(
         view=wrapped(VIEW, it.queries.by_place, wrappers),
         send_back=wrapped(SEND_BACK, it.send_backs.send_back, wrappers),
         end_transaction=wrapped(END, it.transactions.end, wrappers),
+        find_half=wrapped(FIND_HALF, it.queries.half, wrappers),
         put_topics=wrapped(PUT_TOPICS, it.topics.put, wrappers),
         delete_topic=wrapped(DELETE_TOPIC, it.topics.delete, wrappers),
         topic=wrapped(TOPIC, it.topics.get, wrappers),

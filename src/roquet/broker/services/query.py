@@ -9,16 +9,24 @@ from typing import TYPE_CHECKING, Protocol
 from roquet.base.config import setting
 from roquet.broker.api.query import QueryResult
 from roquet.broker.api.refusal import Reason, Refusal
+from roquet.broker.api.transactions import HalfFound
 from roquet.broker.services.access import Access
+from roquet.protocol import properties as props
+from roquet.protocol.names import TRANS_HALF_TOPIC
 from roquet.store.records import read_records
 
 if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.query import QueryRequest, ViewRequest
+    from roquet.broker.api.transactions import FindHalfRequest
     from roquet.broker.messages.proof import ProvenMessages
     from roquet.store.results import Found
 
 log = logging.getLogger(__name__)
+
+HALF_COPIES_MAX = 32
+"""A half message is stored again after each check."""
+_FOREVER_MS = 2**63 - 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +99,28 @@ class Queries:
             index_time_ms=found.index_time,
             index_offset=found.index_offset,
         )
+
+    def half(self, request: FindHalfRequest, caller: Caller) -> HalfFound | None:
+        """Return where the last copy of a half message is that the index has; None without one.
+
+        Raises Refusal for a caller who may not send to its topic.
+        """
+        self._access.require_write(caller, request.topic)
+        key, most = request.message_id, HALF_COPIES_MAX
+        last: HalfFound | None = None
+        for data in self._store.query(TRANS_HALF_TOPIC, key, most, 0, _FOREVER_MS).records:
+            if not is_whole(data):
+                continue
+            record = read_records(data, check_crc=False)[0]
+            said = props.read(record.properties)
+            # Another key, or a message of another topic, may have the same text.
+            if said.get(props.UNIQ_KEY) != key or said.get(props.REAL_TOPIC) != request.topic:
+                continue
+            at = record.physical_offset
+            is_in_queue = self._messages.record_now(at) is not None
+            if is_in_queue and (last is None or at > last.physical_offset):
+                last = HalfFound(physical_offset=at, half_offset=record.queue_offset)
+        return last
 
     async def by_place(self, request: ViewRequest, caller: Caller) -> bytes:
         """Return the record at a physical offset.

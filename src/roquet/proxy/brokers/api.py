@@ -122,6 +122,10 @@ class Subscriber(NamedTuple):
     """Whether it has shown the settings of a consumer of the group; others are told nothing."""
 
 
+HALF_INDEXED_S = (0.0, 0.2)
+"""Before each look for a half message in the index of a broker, which follows its log."""
+
+
 class HalfPlace(NamedTuple):
     """Where a half message is."""
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from roquet.broker.api.transactions import FindHalfRequest
 from roquet.model.attributes import MESSAGE_TYPE
 from roquet.protocol.pop.handle import ReceiptHandle, retry_flag
-from roquet.proxy.brokers.api import Found, Place, Topic
+from roquet.proxy.brokers.api import HALF_INDEXED_S, Found, HalfPlace, Place, Topic
 from roquet.proxy.brokers.lights import LocalLights
 from roquet.proxy.brokers.queues import LocalQueues
 from roquet.proxy.rules.codes import Code, Rejected
@@ -133,9 +134,15 @@ class LocalBrokers:
             raise Rejected(Code.INTERNAL_SERVER_ERROR, "cannot found transaction data")
         await self._operations.end_transaction(request, caller)
 
-    async def find_half(self, topic: str, transaction: str, caller: Caller) -> None:
-        """Find nothing: before a broker that serves gRPC itself no other proxy is expected."""
-        del topic, transaction, caller
+    async def find_half(self, topic: str, transaction: str, caller: Caller) -> HalfPlace | None:
+        """Return where the half message of a transaction is that another proxy has begun."""
+        request = FindHalfRequest(topic=topic, message_id=transaction)
+        for pause_s in HALF_INDEXED_S:
+            await self.clock.sleep(pause_s)
+            found = self._operations.find_half(request, caller)
+            if found is not None:
+                return HalfPlace(found.physical_offset, found.half_offset, self.name)
+        return None
 
     def source(self, broker: str, wanted: PopRequest) -> Source:
         """Return what gives messages of a topic."""

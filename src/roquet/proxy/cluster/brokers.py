@@ -38,6 +38,7 @@ from roquet.protocol.headers.pop import AckMessageRequest
 from roquet.protocol.messages import sys_flag
 from roquet.protocol.messages.recall_handle import RecallHandle
 from roquet.protocol.names import AUTO_CREATE_TOPIC
+from roquet.proxy.brokers.api import HALF_INDEXED_S
 from roquet.proxy.cluster.halves import find_half
 from roquet.proxy.cluster.queues import ClusterQueues
 from roquet.proxy.cluster.receiving import TopicSource, change_invisible, unreadable
@@ -75,8 +76,6 @@ if TYPE_CHECKING:
     from roquet.store.records import Record
 
 SEND_S = 3.0
-INDEXED_S = (0.0, 0.2)
-"""Before each look for a half message in the index of the brokers, which follows their log."""
 TEMPLATE_QUEUES = 4
 _STATUSES = {
     int(ResponseCode.SUCCESS): SendStatus.STORED,
@@ -243,7 +242,7 @@ class ClusterBrokers:
         Raises Refusal for a caller who may not end it, Rejected when a broker does not answer.
         """
         self._gate.access.require_write(caller, topic)
-        for pause_s in INDEXED_S:
+        for pause_s in HALF_INDEXED_S:
             await self._clock.sleep(pause_s)
             for place in (await self.topic(topic, caller)).places:
                 found = await find_half(self._calls, place.broker, topic, transaction)

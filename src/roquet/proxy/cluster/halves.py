@@ -18,7 +18,6 @@ from roquet.store.records import read_records
 if TYPE_CHECKING:
     from roquet.proxy.cluster.calls import Calls
 
-ID_LENGTH_MAX = 255
 COPIES_MAX = 32
 """A broker stores a half message again after each check."""
 FOREVER_MS = 2**63 - 1
@@ -27,8 +26,6 @@ _FOUND = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.QUERY_NOT_FOUND)
 
 async def find_half(calls: Calls, broker: str, topic: str, message_id: str) -> HalfPlace | None:
     """Return where the last copy of a half message is on a broker. Raises Refusal and Rejected."""
-    if len(message_id) > ID_LENGTH_MAX or not message_id.isprintable():
-        return None
     header = QueryMessageRequest(
         topic=TRANS_HALF_TOPIC,
         key=message_id,

@@ -38,6 +38,8 @@ _VERDICTS = {1: Verdict.COMMIT, 2: Verdict.ROLLBACK}
 _SERVER_CHECK = 2
 _PLACE_LENGTH = 32
 BROKER_LENGTH_MAX = 255
+MESSAGE_ID_MAX = 255
+"""Characters of a message's id."""
 RECALL_S = 2.0
 
 
@@ -129,9 +131,11 @@ class Producing:
         if not request.transaction_id.strip():
             raise Rejected(Code.INVALID_TRANSACTION_ID, "transaction id cannot be empty")
         place = place_of(request.transaction_id)
-        if place is None or not place.broker:
-            # RocketMQ's proxies name a transaction by the id of its message.
-            name, text = request.topic.name, request.transaction_id
+        name, text = request.topic.name, request.transaction_id
+        is_id = len(text) <= MESSAGE_ID_MAX and text.isprintable()
+        if is_id and (place is None or not await self._brokers.has(place.broker, name)):
+            # RocketMQ's proxies name a transaction by the id of its message, whose 34 digits may
+            # look like a place on a broker that has two of them as its name.
             place = await self._brokers.find_half(name, text, context.caller) or place
         if place is None:
             raise Rejected(Code.INTERNAL_SERVER_ERROR, "cannot found transaction data")

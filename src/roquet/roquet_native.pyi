@@ -873,6 +873,8 @@ class NetThreads:
 @final
 class Store:
     """One message store in one folder. Every method may be called from any thread."""
+    def removed(self, topic: str) -> None:
+        """A topic has gone: pulls that wait for it are answered."""
 
     @staticmethod
     def open(config: Mapping[str, str | int | bool]) -> Store:
@@ -1382,7 +1384,7 @@ class Ingest:
     def lapse(self, offset: int, now_ms: int) -> list[tuple[int, bytes]]:
         """No slave can prove a copy up to `offset`: answers (12) of the sends that waited for one."""
     def arrived(self, topic: str, queue_id: int, max_offset: int) -> bool:
-        """A queue has grown: tells whether held pulls are due."""
+        """A queue has grown, or all of a topic for -1: tells whether held pulls are due."""
     def serve(self, now_ms: int) -> tuple[list[tuple[int, bytes]], list[tuple[int, _Frame]], bool]:
         """Answer due pulls for at most about 5 ms: (answers, pulls for the processors, whether more are due).
 

@@ -163,6 +163,11 @@ impl NetThreads {
         self.net.lapse(offset);
     }
 
+    /// A topic has gone: pulls that wait for it are answered.
+    fn removed(&self, topic: &str) {
+        self.net.removed(topic);
+    }
+
     /// Close all connections and end the threads.
     fn stop(&self, py: Python<'_>) {
         py.detach(|| self.net.stop());

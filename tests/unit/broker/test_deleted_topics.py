@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from broker_harness import dispatched, ext, play, records
-from roquet.protocol.codes import RequestCode
+from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
+from roquet.testing.cluster import pull_command
 from roquet.testing.process import BrokerProcess
 
 if TYPE_CHECKING:
@@ -82,3 +83,39 @@ def test_topic_whose_deletion_fails_stays_as_it_was(tmp_path: Path) -> None:
         assert bodies == [b"0", b"1", b"2"]
 
     play(tmp_path, tell)
+
+
+@pytest.mark.parametrize("threads", ["0", "1"])
+@pytest.mark.parametrize("tag", ["*", "some"])
+def test_pulls_that_wait_for_a_topic_end_with_it(tmp_path: Path, threads: str, tag: str) -> None:
+    """Those of all tags wait in the core: on its thread, or on the loop without one."""
+
+    async def tell(it: Cluster) -> None:
+        held = it.broker.services.receives.held
+        for topic in ("gone", "stays"):
+            assert (await it.send(topic, b"first")).code == 0
+        await dispatched(it)
+        # Flags: wait for a message, and a subscription is given. A minute is longer than the test.
+        fields = {"sysFlag": "6", "suspendTimeoutMillis": "60000", "subscription": tag}
+        asked = {
+            (topic, queue): pull_command(topic, 1 - queue, queueId=str(queue), **fields)
+            for topic in ("gone", "stays")
+            for queue in (0, 1)
+        }
+        waiting = {
+            which: asyncio.create_task(it.client.call(it.address, command, 90.0))
+            for which, command in asked.items()
+        }
+        async with asyncio.timeout(50):
+            while held() < len(waiting):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert (await it.call(DELETE)).code == 0
+            for queue in (0, 1):
+                answer = await waiting["gone", queue]
+                assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+                assert "topic[gone] not exist" in (answer.remark or "")
+        assert held() == 2
+        for queue in (0, 1):
+            waiting["stays", queue].cancel()
+
+    play(tmp_path, tell, ioThreads=threads)

@@ -157,8 +157,16 @@ impl LongPolling {
         }
     }
 
-    /// Makes the pulls due that wait for messages below `max` of a queue.
+    /// Makes the pulls due that wait for messages below `max` of a queue, or (-1) of each of a topic.
     pub(super) fn arrived(&mut self, topic: &str, queue_id: i32, max: i64) {
+        if queue_id < 0 {
+            let queues = self.queues.get(topic);
+            let each: Vec<i32> = queues.map_or_else(Vec::new, |all| all.keys().copied().collect());
+            for queue_id in each.into_iter().filter(|id| *id >= 0) {
+                self.arrived(topic, queue_id, max);
+            }
+            return;
+        }
         let waiting = self.queues.get(topic).and_then(|all| all.get(&queue_id));
         for id in waiting.into_iter().flatten() {
             if let Some(held) = self.held.get_mut(id) {

@@ -56,6 +56,8 @@ pub(super) enum Order {
     Fail(String),
     Replicated(u64),
     Lapse(u64),
+    /// A topic has gone.
+    Removed(Arc<str>),
     /// The outbox was emptied.
     Emptied,
     /// The loop has begun with all frames of it.

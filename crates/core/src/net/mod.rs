@@ -204,6 +204,14 @@ impl Net {
         }
     }
 
+    /// Has all threads answer pulls that wait for a topic that has gone.
+    pub fn removed(&self, topic: &str) {
+        let topic: Arc<str> = topic.into();
+        for lane in &self.lanes {
+            lane.order(Order::Removed(Arc::clone(&topic)));
+        }
+    }
+
     /// Closes every connection at once and ends the threads. Twice is once.
     pub fn stop(&self) {
         let threads = std::mem::take(&mut *hold(&self.threads));

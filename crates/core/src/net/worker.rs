@@ -164,6 +164,11 @@ impl Worker {
                     self.answer_late(|core, now_ms| core.replicated(offset, now_ms));
                 }
                 Order::Lapse(offset) => self.answer_late(|core, now_ms| core.lapse(offset, now_ms)),
+                Order::Removed(topic) => {
+                    if let Some(mut core) = self.ingest() {
+                        core.arrived(&topic, -1, i64::MAX);
+                    }
+                }
                 Order::Emptied => {
                     for key in std::mem::take(&mut self.crowd) {
                         self.with(key, |one| one.crowds = false);

@@ -152,10 +152,11 @@ class LongPolling:
             if max_offset > held.offset and (held.matches is None or held.matches(max_offset)):
                 self._make_due(held)
 
-    def removed(self, topic: str, queue_id: int) -> None:
-        """Wake the pulls of a queue that has gone: the next one of its name begins at 0."""
-        for held in list(self._by_queue.get((topic, queue_id), {}).values()):
-            self._make_due(held)
+    def removed(self, topic: str) -> None:
+        """Wake the pulls of a topic that has gone: queues of its name begin at 0."""
+        for where in [known for known in self._by_queue if known[0] == topic]:
+            for held in list(self._by_queue[where].values()):
+                self._make_due(held)
 
     async def sweep(self) -> None:
         """Wake the pulls whose time is over: the action of a timer."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
 from roquet.base.clock import HeldClock
@@ -19,12 +18,12 @@ from roquet.broker.services.clients.heartbeats import Clients, HeartbeatConfig
 from roquet.broker.services.clients.queue_locks import Locks
 from roquet.broker.wiring.base import make_broker_properties, table_form
 from roquet.protocol.hosts import split_addresses
-from roquet.protocol.light import light_topics
 from roquet.protocol.pop.topics import revive_topic
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from roquet.broker.clients.expressions import Expressions
-    from roquet.broker.clients.long_polling import LongPolling
     from roquet.broker.config import BrokerConfig
     from roquet.broker.fastpath.account_rows import WhoMay
     from roquet.broker.fastpath.pop_rows import PopRows
@@ -213,9 +212,16 @@ def share_holds(
     base.holds.begins = path.begins = arrivals.begin
     arrivals.on_each(base.holds.arrived, lambda: base.holds.count > 0)
     arrivals.on_all(path.arrived, lambda: path.on_loop > 0)
+    topics = base.metadata.topics
+
+    def removed(names: Collection[str]) -> None:
+        for topic in names:
+            if topics.get(topic) is None:
+                base.holds.removed(topic)
+                # Nobody may be answered by its row any more.
+                path.refresh()
+                path.removed(topic)
+
+    topics.listen(removed)
     for holder in (base.holds, path):
-        pop.light.upkeep.listen(functools.partial(_removed, holder))
-
-
-def _removed(holder: LongPolling | FastPath, queue: str) -> None:
-    holder.removed(queue, light_topics.QUEUE_ID)
+        pop.light.upkeep.listen(holder.removed)

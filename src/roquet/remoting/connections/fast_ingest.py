@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 Rows = NativeIngest
 """The compiled part as the one who writes its rows sees it."""
 
-OFFSET_MAX = (1 << 63) - 1
-"""Behind every offset that a pull may wait at."""
 TICK_S = 0.05
 """Between two ticks while messages are stored or pulled."""
 IDLE_TICK_S = 0.2
@@ -337,9 +335,12 @@ class FastPath:
         if due and not self._serving:
             self._serve()
 
-    def removed(self, topic: str, queue_id: int) -> None:
-        """Answer the held pulls of a queue that has gone: the next of its name begins at 0."""
-        self.arrived([(topic, queue_id, OFFSET_MAX)])
+    def removed(self, topic: str) -> None:
+        """Answer the held pulls of a topic that has gone: queues of its name begin at 0."""
+        if self._native is not None:
+            self.connections.removed(topic)
+            # Each queue, whatever its pulls wait for.
+            self.arrived([(topic, -1, (1 << 63) - 1)])
 
     async def tick(self) -> None:
         """Answer what has waited too long, and hand out the counts: a timer's action."""

@@ -166,6 +166,11 @@ class NativeConnections:
         if self._net is not None:
             self._net.lapse(offset)
 
+    def removed(self, topic: str) -> None:
+        """Have pulls answered that wait for a topic that has gone."""
+        if self._net is not None:
+            self._net.removed(topic)
+
     def tell_time(self, now_ms: int) -> None:
         """Have the threads go by the clock that says this now, and know what the loop keeps."""
         if self._net is not None:

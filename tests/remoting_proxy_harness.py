@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from roquet.acl.credentials import Credentials
     from roquet.model.route import TopicRoute
+    from roquet.remoting.client import ClientConfig
     from roquet.remoting.router import Guard
     from roquet.remoting.tls import TlsConfig
 
@@ -51,6 +52,7 @@ async def proxy(
     credentials: Credentials | None = None,
     tls: TlsConfig = NO_TLS,
     guard: Guard | None = None,
+    sockets: ClientConfig | None = None,
     **changes: str,
 ) -> AsyncGenerator[RemotingProxy]:
     """Run the port for the length of a block; `changes` are settings under Java's names."""
@@ -65,6 +67,7 @@ async def proxy(
         credentials=credentials,
         tls=tls,
         guard=guard,
+        sockets=sockets,
     )
     async with built.app:
         yield built

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from remoting_proxy_harness import proxy
 from roquet.base.clock import SystemClock
 from roquet.base.config import load
 from roquet.base.errors import Unreachable, UsageError
@@ -29,7 +30,7 @@ from roquet.remoting.codec import encode
 from roquet.testing.cluster import broker_config, running_broker, running_name_server
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from roquet.remoting.client import Client
@@ -65,19 +66,25 @@ async def listening() -> AsyncIterator[tuple[str, asyncio.Future[None]]]:
         server.close()
 
 
+@contextlib.contextmanager
+def deaf() -> Iterator[str]:
+    """Yield the address of a server that accepts nobody."""
+    with socket.socket() as full, contextlib.ExitStack() as waiting:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):
+            # The queue of those not accepted is full: a further one gets no answer.
+            one = waiting.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        yield f"127.0.0.1:{full.getsockname()[1]}"
+
+
 def test_server_that_accepts_nobody_is_given_up_after_the_time_of_the_settings(
     tmp_path: Path,
 ) -> None:
     async def story() -> None:
-        with socket.socket() as full, contextlib.ExitStack() as waiting:
-            full.bind(("127.0.0.1", 0))
-            full.listen(0)
-            for _ in range(4):
-                # The queue of those not accepted is full: a further one gets no answer.
-                one = waiting.enter_context(socket.socket())
-                one.setblocking(False)
-                one.connect_ex(full.getsockname())
-            address = f"127.0.0.1:{full.getsockname()[1]}"
+        with deaf() as address:
             async with started(tmp_path, connectTimeoutMillis="50") as client:
                 loop = asyncio.get_running_loop()
                 begun = loop.time()
@@ -86,6 +93,25 @@ def test_server_that_accepts_nobody_is_given_up_after_the_time_of_the_settings(
                 # The time of the call, and the three seconds by default, are not what ended it.
                 assert loop.time() - begun >= 0.05
             assert client._config.connect_s == 0.05
+
+    asyncio.run(asyncio.wait_for(story(), 300))
+
+
+@pytest.mark.parametrize(("given_ms", "wait_s"), [("50", 0.05), ("60000", 2.5)])
+def test_remoting_port_gives_up_a_broker_after_the_time_of_the_settings_and_its_clients_patience(
+    given_ms: str, wait_s: float
+) -> None:
+    """Clients of RocketMQ wait for 3 s: they hear of a broker that is away before that."""
+
+    async def story() -> None:
+        given = {"namesrvAddr": "127.0.0.1:9", "connectTimeoutMillis": given_ms}
+        cluster = load(ClusterConfig, given, {}, {})[0]
+        sockets = ClientConfig.of(cluster.outgoing, cluster.write_buffer)
+        async with proxy("127.0.0.1:9", sockets=sockets) as port:
+            with deaf() as address, pytest.raises(Unreachable, match="did not accept"):
+                await port.sessions.dial(address, 600.0)
+            dials: Any = port.sessions.dial
+            assert dials.__self__._config.connect_s == wait_s
 
     asyncio.run(asyncio.wait_for(story(), 300))
 

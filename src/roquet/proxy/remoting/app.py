@@ -73,15 +73,15 @@ def build(
     `tls` is the port's, `outgoing` that of connections to brokers and name servers. `credentials`
     sign what the proxy asks for itself: where brokers are, and the types of topics; never what
     clients ask. `members` hear of clients in groups and know those of other proxies. `guard` judges
-    each request before it goes anywhere; the broker does so again. `sockets` says how
-    large the buffers of all connections are.
+    each request before it goes anywhere; the broker does so again. `sockets` says how large the
+    buffers of all connections are, and how long one to a broker may take, up to `CONNECT_S`.
     Raises UsageError for TLS that cannot be.
     """
     rng = rng or random.Random()  # noqa: S311  (spreads load, guards nothing)
     port_tls = ServerTls(tls, clock)
     to_brokers = client_tls(outgoing, clock)
     sign = None if credentials is None else credentials.sign
-    limits = dataclasses.replace(sockets or ClientConfig(), connect_s=CONNECT_S)
+    limits = _patient(sockets or ClientConfig())
     own = Client(clock=clock, config=limits, tls=to_brokers, sign=sign)
     sessions = Sessions(rules.broker_connections_max)
     passing = Client(
@@ -135,6 +135,10 @@ def _refusal(error: Exception) -> Exception:
     if isinstance(error, (Unreachable, OutcomeUnknown)):
         return Refused(ResponseCode.SYSTEM_ERROR, str(error))
     return error
+
+
+def _patient(sockets: ClientConfig) -> ClientConfig:
+    return dataclasses.replace(sockets, connect_s=min(sockets.connect_s, CONNECT_S))
 
 
 def _leaving(sessions: Sessions, clients: ClientRequests) -> Callable[[Peer], None]:

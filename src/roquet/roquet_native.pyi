@@ -566,6 +566,7 @@ class GrpcServer:
         message_bytes: int,
         inbound_bytes: int,
         connection_inbound_bytes: int,
+        account_inbound_bytes: int,
         outbound_bytes: int,
         resets: int,
         idle_ms: int,

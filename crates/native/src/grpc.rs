@@ -276,7 +276,7 @@ impl GrpcServer {
     /// Serve a listening socket, which is no longer Python's.
     #[new]
     #[allow(clippy::too_many_arguments)] // Keywords, each of its own kind.
-    #[pyo3(signature = (fd, streaming, *, connections, calls, header_bytes, message_bytes, inbound_bytes, connection_inbound_bytes, outbound_bytes, resets, idle_ms, patience_ms, tls=None, only_tls=false, balancers=vec![], secrets=None))]
+    #[pyo3(signature = (fd, streaming, *, connections, calls, header_bytes, message_bytes, inbound_bytes, connection_inbound_bytes, account_inbound_bytes, outbound_bytes, resets, idle_ms, patience_ms, tls=None, only_tls=false, balancers=vec![], secrets=None))]
     fn new(
         fd: RawFd,
         streaming: Vec<String>,
@@ -286,6 +286,7 @@ impl GrpcServer {
         message_bytes: usize,
         inbound_bytes: usize,
         connection_inbound_bytes: usize,
+        account_inbound_bytes: usize,
         outbound_bytes: usize,
         resets: u32,
         idle_ms: u64,
@@ -302,6 +303,7 @@ impl GrpcServer {
             message_bytes,
             inbound_bytes,
             connection_inbound_bytes,
+            account_inbound_bytes,
             outbound_bytes,
             resets,
             idle: Duration::from_millis(idle_ms),

@@ -108,6 +108,7 @@ class GrpcPort:
             message_bytes=rules.inbound_max,
             inbound_bytes=rules.inbound_total,
             connection_inbound_bytes=rules.inbound_of_connection,
+            account_inbound_bytes=rules.inbound_of_account,
             outbound_bytes=rules.outbound_max,
             resets=rules.resets_max,
             idle_ms=rules.idle_ms,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import struct
 from typing import TYPE_CHECKING, Any
@@ -111,6 +112,38 @@ def test_strangers_take_no_room_from_those_who_sign(tmp_path: Path) -> None:
 
     # Room for one request of those who sign.
     run(tmp_path, accounts("writer-anna"), story, inbound_total=16_000)
+
+
+def test_account_has_its_share_of_unanswered_requests_over_all_its_connections(
+    tmp_path: Path,
+) -> None:
+    def story(calls: Calls, _: Path) -> None:
+        port = calls.front.routes.port
+        large = framed(
+            pb.SendMessageRequest(messages=[message(body=bytes(12_000))]).SerializeToString()
+        )
+        with contextlib.ExitStack() as stack:
+            greedy = [stack.enter_context(http2.Peer.connect(port)) for _ in range(3)]
+            for peer in greedy:
+                block = http2.headers(SEND, ID, *signed("writer-anna"))
+                begin = http2.frame(http2.HEADERS, 1, block, http2.END_HEADERS)
+                peer.send(begin, http2.frame(http2.DATA, 1, large[:-1]))
+            # Each has little, and one of them alone may be as long as it likes.
+            assert sum(is_refused(peer) for peer in greedy) == 2
+            assert begun(port, *signed("writer-otto"), data=large) == Code.OK
+        assert begun(port, *signed("writer-anna"), data=large) == Code.OK
+
+    names = "writer-anna", "writer-otto"
+    run(tmp_path, accounts(*names), story, inbound_of_account=10_000)
+
+
+def is_refused(peer: http2.Peer) -> bool:
+    """Tell whether a call is answered whose request never ends, long before its time is over."""
+    peer.link.settimeout(2)
+    try:
+        return peer.until(http2.HEADERS) is not None
+    except TimeoutError:
+        return False
 
 
 def test_address_that_need_not_sign_is_read(tmp_path: Path) -> None:

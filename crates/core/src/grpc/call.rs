@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::future::poll_fn;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -48,7 +48,11 @@ pub(super) async fn serve(
                 .map_or_else(String::new, ToString::to_string),
         });
         let secrets = super::hold(&shared.secrets).clone();
-        let signed = secrets.is_none_or(|all| signature::is_signed(&all, &parts.headers));
+        let account = secrets
+            .as_ref()
+            .and_then(|all| signature::signer(all, &parts.headers))
+            .map(|key| shared.account(key));
+        let signed = secrets.is_none() || account.is_some();
         let mut call = Call {
             number: shared.number(),
             shared,
@@ -58,7 +62,7 @@ pub(super) async fn serve(
             reading: Reading::Held,
             deadline: Instant::now(),
         };
-        call.run(head, body, signed).await;
+        call.run(head, body, account, signed).await;
     }
     link.calls.fetch_sub(1, Ordering::SeqCst);
 }
@@ -88,9 +92,16 @@ enum Reading {
 }
 
 impl Call {
-    async fn run(&mut self, head: Box<Head>, body: RecvStream, signed: bool) {
+    async fn run(
+        &mut self,
+        head: Box<Head>,
+        body: RecvStream,
+        account: Option<Arc<AtomicUsize>>,
+        signed: bool,
+    ) {
         let streams = self.shared.streaming.contains(&head.path);
-        let mut reader = Reader::new(Arc::clone(&self.shared), Arc::clone(&self.link), body);
+        let link = Arc::clone(&self.link);
+        let mut reader = Reader::new(Arc::clone(&self.shared), link, account, body);
         let mut message = None;
         if signed && streams {
             self.reading = Reading::Stream;

@@ -1,6 +1,6 @@
 //! Messages of gRPC within the data of a stream: one byte of flags, four of length, the message.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -38,6 +38,8 @@ pub(super) fn framed(message: &[u8]) -> Option<Bytes> {
 pub(super) struct Reader {
     shared: Arc<Shared>,
     link: Arc<Link>,
+    /// Bytes of requests of the account that has signed the call, which are not answered.
+    account: Option<Arc<AtomicUsize>>,
     body: RecvStream,
     buffer: BytesMut,
     counted: usize,
@@ -46,11 +48,17 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(shared: Arc<Shared>, link: Arc<Link>, body: RecvStream) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        link: Arc<Link>,
+        account: Option<Arc<AtomicUsize>>,
+        body: RecvStream,
+    ) -> Self {
         let most = shared.limits.message_bytes;
         Self {
             shared,
             link,
+            account,
             body,
             buffer: BytesMut::new(),
             counted: 0,
@@ -72,6 +80,9 @@ impl Reader {
     fn forget(&mut self, size: usize) {
         self.shared.inbound.fetch_sub(size, Ordering::Relaxed);
         self.link.inbound.fetch_sub(size, Ordering::Relaxed);
+        if let Some(account) = &self.account {
+            account.fetch_sub(size, Ordering::Relaxed);
+        }
         self.counted -= size;
     }
 
@@ -97,15 +108,23 @@ impl Reader {
         let size = chunk.len();
         let before = self.shared.inbound.fetch_add(size, Ordering::Relaxed);
         let before_here = self.link.inbound.fetch_add(size, Ordering::Relaxed);
-        let is_alone = before_here == self.counted;
+        let account = self.account.as_ref();
+        let before_account = account.map_or(0, |all| all.fetch_add(size, Ordering::Relaxed));
+        let own = self.counted;
         self.counted += size;
         let limits = &self.shared.limits;
         if before + size > limits.inbound_bytes {
             let text = "requests that are not answered yet take all the room there is";
             return Err(Fault::Status(EXHAUSTED, text.to_owned()));
         }
-        if before_here + size > limits.connection_inbound_bytes && !is_alone {
+        // A request that is alone there may be longer.
+        let exceeds = |before: usize, most: usize| before + size > most && before != own;
+        if exceeds(before_here, limits.connection_inbound_bytes) {
             let text = "requests of this connection that are not answered yet take all its room";
+            return Err(Fault::Status(EXHAUSTED, text.to_owned()));
+        }
+        if account.is_some() && exceeds(before_account, limits.account_inbound_bytes) {
+            let text = "requests of this account that are not answered yet take all its room";
             return Err(Fault::Status(EXHAUSTED, text.to_owned()));
         }
         self.buffer.extend_from_slice(chunk);

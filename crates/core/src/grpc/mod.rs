@@ -52,6 +52,9 @@ pub use sends::{queue_of_group, SendRules, Sends};
 pub use signature::Secrets;
 
 /// What is allowed. Sizes are bytes.
+/// Counts of accounts without calls go when there are as many.
+const ACCOUNTS_KEPT: usize = 1024;
+
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Connections at a time.
@@ -67,6 +70,8 @@ pub struct Limits {
     /// Those of one connection; a request that is alone there may be longer.
     pub connection_inbound_bytes: usize,
     /// Answers that a connection has not read; one with more is closed.
+    /// Those that one account has signed, over all connections; a request that is alone may be longer.
+    pub account_inbound_bytes: usize,
     pub outbound_bytes: usize,
     /// Calls that a client may reset in ten seconds.
     pub resets: u32,
@@ -164,6 +169,8 @@ struct Shared {
     numbers: AtomicU64,
     inbound: AtomicUsize,
 }
+    /// By access key, the bytes of requests that are not answered.
+    accounts: Mutex<HashMap<String, Arc<AtomicUsize>>>,
 
 impl Shared {
     fn tell(&self, news: News) {
@@ -176,6 +183,20 @@ impl Shared {
     }
 
     /// Notes that bytes of a connection were handed to HTTP/2 or will never be.
+    /// The count of an account, shared by its calls.
+    fn account(&self, key: &str) -> Arc<AtomicUsize> {
+        let mut accounts = hold(&self.accounts);
+        if let Some(count) = accounts.get(key) {
+            return Arc::clone(count);
+        }
+        if accounts.len() >= ACCOUNTS_KEPT {
+            accounts.retain(|_, count| Arc::strong_count(count) > 1);
+        }
+        let count = Arc::<AtomicUsize>::default();
+        accounts.insert(key.to_owned(), Arc::clone(&count));
+        count
+    }
+
     fn sent(&self, link: &Link, size: usize) {
         let left = link.unsent.fetch_sub(size, Ordering::SeqCst) - size;
         if left <= self.limits.outbound_bytes / 4 && link.waited_for.swap(false, Ordering::SeqCst) {
@@ -226,6 +247,7 @@ impl Server {
             shared,
             stopping,
             thread: Mutex::new(Some(thread)),
+            accounts: Mutex::default(),
         })
     }
 

@@ -17,23 +17,18 @@ const DIGEST_SIZE: usize = 20;
 /// Secrets by access key.
 pub type Secrets = HashMap<String, Vec<u8>>;
 
-/// Tells whether one of the accounts has signed a call with these headers.
-pub(super) fn is_signed(secrets: &Secrets, headers: &HeaderMap) -> bool {
-    let (Some(authorization), Some(date)) = (only(headers, AUTHORIZATION), only(headers, DATE))
-    else {
-        return false;
-    };
-    let Some((key, signature)) = parts(authorization) else {
-        return false;
-    };
+/// Returns the access key of the account that has signed a call with these headers, if one has.
+pub(super) fn signer<'a>(secrets: &Secrets, headers: &'a HeaderMap) -> Option<&'a str> {
+    let authorization = only(headers, AUTHORIZATION)?;
+    let date = only(headers, DATE)?;
+    let (key, signature) = parts(authorization)?;
     let secret = secrets.get(key);
     // An unknown account takes as long as a wrong signature.
     let tried = secret.map_or(key.as_bytes(), Vec::as_slice);
-    let Ok(mut mac) = Hmac::<Sha1>::new_from_slice(tried) else {
-        return false;
-    };
+    let mut mac = Hmac::<Sha1>::new_from_slice(tried).ok()?;
     mac.update(date.as_bytes());
-    mac.verify_slice(&signature).is_ok() && secret.is_some()
+    let is_good = mac.verify_slice(&signature).is_ok();
+    (is_good && secret.is_some()).then_some(key)
 }
 
 /// The value of a header that is there once.
@@ -79,7 +74,7 @@ fn digest(text: &str) -> Option<[u8; DIGEST_SIZE]> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::{is_signed, Secrets};
+    use super::{signer, Secrets};
     use hmac::{Hmac, KeyInit, Mac};
     use http::{HeaderMap, HeaderValue};
     use sha1::Sha1;
@@ -114,11 +109,16 @@ mod tests {
     #[test]
     fn call_is_signed_by_the_secret_of_its_account_alone() {
         let good = signature("her-secret", NOW);
-        let told = |text: &str, date| is_signed(&secrets(), &headers(text, date));
+        let who =
+            |text: &str, date| signer(&secrets(), &headers(text, date)).map(ToOwned::to_owned);
+        let told = |text: &str, date| who(text, date).is_some();
         let header = |key: &str, signature: &str| {
             format!("MQv2-HMAC-SHA1 Credential={key}, SignedHeaders=x-mq-date-time, Signature={signature}")
         };
-        assert!(told(&header("anna/cn/RocketMQ", &good), NOW));
+        assert_eq!(
+            who(&header("anna/cn/RocketMQ", &good), NOW).as_deref(),
+            Some("anna")
+        );
         assert!(told(&header("anna", &good.to_uppercase()), NOW));
         assert!(!told(&header("otto", &good), NOW));
         assert!(!told(&header("", &good), NOW));
@@ -128,11 +128,8 @@ mod tests {
         assert!(!told(&header("anna", ""), NOW));
         assert!(!told(&format!("{}, odd", header("anna", &good)), NOW));
         assert!(!told("MQv2-HMAC-SHA1", NOW));
-        assert!(!is_signed(&secrets(), &HeaderMap::new()));
-        assert!(!is_signed(
-            &Secrets::new(),
-            &headers(&header("anna", &good), NOW)
-        ));
+        assert!(signer(&secrets(), &HeaderMap::new()).is_none());
+        assert!(signer(&Secrets::new(), &headers(&header("anna", &good), NOW)).is_none());
     }
 
     #[test]
@@ -142,8 +139,8 @@ mod tests {
             signature("her-secret", NOW)
         );
         let mut twice = headers(&text, NOW);
-        assert!(is_signed(&secrets(), &twice));
+        assert!(signer(&secrets(), &twice).is_some());
         twice.append("x-mq-date-time", HeaderValue::from_static("other"));
-        assert!(!is_signed(&secrets(), &twice));
+        assert!(signer(&secrets(), &twice).is_none());
     }
 }

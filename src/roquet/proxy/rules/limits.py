@@ -47,6 +47,13 @@ class ProxyLimits:
         "Those of one connection; a request that is alone there may be longer.",
         low=1024,
     )
+    inbound_of_account: int = setting(
+        "grpcInboundBytesOfAccountMax",
+        256 * MIB,
+        "Those of one account over all its connections, where accounts are kept; a request that is"
+        " alone may be longer.",
+        low=1024,
+    )
     outbound_max: int = setting(
         "grpcOutboundBytesMax",
         8 * MIB,

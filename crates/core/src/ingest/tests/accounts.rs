@@ -145,6 +145,20 @@ fn odd_fields_are_left_to_the_processors() {
 }
 
 #[test]
+fn fields_are_signed_in_the_order_of_their_names_however_they_came() {
+    let accounts = accounts();
+    let names = ["", "A", "Acc", "AccessKez", "Z", "a", "ba", "bb", "c"];
+    let mut fields = vec![("b", "T")];
+    fields.extend(names.map(|name| (name, name)));
+    let mut send = signed(310, &fields, b"body");
+    assert!(accounts.permit(&send, b"body", None));
+    if let Some(ext) = send.ext.as_mut() {
+        ext.reverse();
+    }
+    assert!(accounts.permit(&send, b"body", None));
+}
+
+#[test]
 fn white_lists_are_those_of_addresses() {
     let ranges = vec![(10, 10), (0, 3), (0, 0), (0, 255)];
     let white = White {

@@ -59,6 +59,8 @@ async def measure(count: int, *, accounts: bool) -> float:
         broker = make(Path(folder), accounts=accounts, fast=True)
         async with broker.app:
             broker.metadata.topics.put(TopicConfig(name="Bench", read_queues=4, write_queues=4))
+            # The core takes no send for a topic that a crash would forget.
+            await broker.metadata.topics.persist()
             native, data = broker.path.native, memoryview(frames(count, signed=accounts))
             native.open(CONNECTION, HOST, True)
             costs: list[int] = []

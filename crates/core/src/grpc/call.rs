@@ -10,11 +10,11 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::header::{HeaderMap, HeaderName, HeaderValue, CONTENT_TYPE};
 use http::{Method, Request, Response, StatusCode};
-use tokio::sync::mpsc::{unbounded_channel, UnboundedReceiver};
 use tokio::time::{sleep_until, timeout, Instant};
 
 use super::messages::{Fault, Reader, INTERNAL};
-use super::{signature, Handle, Head, Link, News, Order, Origin, Shared};
+use super::orders::{Order, Orders};
+use super::{signature, Handle, Head, Link, News, Origin, Shared};
 
 const GRPC: &[u8] = b"application/grpc";
 /// `DEADLINE_EXCEEDED`.
@@ -115,38 +115,36 @@ impl Call {
                 Err(_) => return self.end(LATE, "the request did not arrive in time"),
             }
         }
-        let (orders, mut waiting) = unbounded_channel();
-        let link = Arc::clone(&self.link);
-        super::hold(&self.shared.calls).insert(self.number, Handle { orders, link });
+        let orders = Arc::new(Orders::default());
+        let handle = Handle {
+            orders: Arc::clone(&orders),
+            link: Arc::clone(&self.link),
+        };
+        super::hold(&self.shared.calls).insert(self.number, handle);
         self.shared.tell(News::Call {
             call: self.number,
             connection: self.link.key,
             head,
             message,
         });
-        let finished = self.answer(&mut reader, &mut waiting, streams).await;
+        let finished = self.answer(&mut reader, &orders, streams).await;
         super::hold(&self.shared.calls).remove(&self.number);
         if finished.is_none() {
             self.shared.tell(News::Gone(self.number));
         }
         // What was ordered and not sent does not count any more.
-        while let Ok(order) = waiting.try_recv() {
-            if let Order::Message(data) = order {
+        while let Some(order) = orders.take() {
+            if let Order::Message(data) | Order::Answer(data) = order {
                 self.shared.sent(&self.link, data.len());
             }
         }
     }
 
     /// Carries orders out until the call is finished; None when the client has gone before.
-    async fn answer(
-        &mut self,
-        reader: &mut Reader,
-        waiting: &mut UnboundedReceiver<Order>,
-        streams: bool,
-    ) -> Option<()> {
+    async fn answer(&mut self, reader: &mut Reader, orders: &Orders, streams: bool) -> Option<()> {
         loop {
             let order = tokio::select! {
-                order = waiting.recv() => order?,
+                order = orders.next() => order,
                 () = reset(&mut self.respond, self.answer.as_mut()) => {
                     self.was_reset();
                     return None;
@@ -175,11 +173,11 @@ impl Call {
                     self.end(status, &text);
                     return Some(());
                 }
-                Order::Message(data) => {
-                    let size = data.len();
-                    let written = self.write(data).await;
-                    self.shared.sent(&self.link, size);
-                    written?;
+                Order::Message(data) => self.send(data).await?,
+                Order::Answer(data) => {
+                    self.send(data).await?;
+                    self.end(0, "");
+                    return Some(());
                 }
             }
         }
@@ -215,6 +213,14 @@ impl Call {
             }
         }
         Some(())
+    }
+
+    /// Writes a message, which counts as unsent until then.
+    async fn send(&mut self, data: Bytes) -> Option<()> {
+        let size = data.len();
+        let written = self.write(data).await;
+        self.shared.sent(&self.link, size);
+        written
     }
 
     async fn write(&mut self, mut data: Bytes) -> Option<()> {

@@ -39,6 +39,7 @@ pub(super) async fn accept(
     let Ok(listener) = TcpListener::from_std(listener) else {
         return;
     };
+    tokio::spawn(Arc::clone(&shared).distribute());
     loop {
         tokio::select! {
             found = listener.accept() => match found {

@@ -23,6 +23,7 @@ mod door;
 mod fields;
 pub mod forward;
 mod messages;
+mod orders;
 mod popped;
 mod sends;
 pub mod shown;
@@ -38,12 +39,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{watch, Notify};
 
 use crate::notifier::Notifier;
 use crate::store::health::hold;
 use crate::tls::ServerTls;
+
+use orders::{Order, Orders};
 
 pub use acks::SystemNames;
 pub use balancer::Header as BalancerHeader;
@@ -125,12 +127,18 @@ pub enum News {
     Refused(String, String),
 }
 
-/// What the owner wants to be written.
-enum Order {
-    /// Messages of so many bytes may be read.
-    Admit(usize),
-    Message(Bytes),
-    Finish(u8, String),
+impl News {
+    /// The call that begins with its only message.
+    fn unary(&self) -> Option<u64> {
+        match self {
+            Self::Call {
+                call,
+                message: Some(_),
+                ..
+            } => Some(*call),
+            _ => None,
+        }
+    }
 }
 
 /// A connection as its calls see it.
@@ -152,7 +160,7 @@ struct Origin {
 }
 
 struct Handle {
-    orders: UnboundedSender<Order>,
+    orders: Arc<Orders>,
     link: Arc<Link>,
 }
 
@@ -165,6 +173,10 @@ struct Shared {
     news: Mutex<Vec<News>>,
     notifier: Notifier,
     calls: Mutex<HashMap<u64, Handle>>,
+    /// Answers that the thread has not taken: it takes all there are at once, so that what is answered
+    /// together is written together.
+    answers: Mutex<Vec<(u64, Bytes)>>,
+    has_answers: Notify,
     links: Mutex<HashMap<u64, Arc<Link>>>,
     numbers: AtomicU64,
     inbound: AtomicUsize,
@@ -180,6 +192,44 @@ impl Shared {
 
     fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Gives an order to a call.
+    fn put(&self, handle: &Handle, order: Order) {
+        if let Order::Message(data) | Order::Answer(data) = &order {
+            let before = handle.link.unsent.fetch_add(data.len(), Ordering::SeqCst);
+            // One answer may be larger than the limit, but it is the only one then.
+            if before > self.limits.outbound_bytes {
+                handle.link.aborted.notify_one();
+            }
+        }
+        handle.orders.put(order);
+    }
+
+    /// Brings answers to their calls, for as long as the thread runs: the tasks of all calls run before
+    /// those of their connections, each of which then has one write for all of its answers.
+    async fn distribute(self: Arc<Self>) {
+        loop {
+            self.has_answers.notified().await;
+            let answers = std::mem::take(&mut *hold(&self.answers));
+            let calls = hold(&self.calls);
+            for (call, data) in answers {
+                if let Some(handle) = calls.get(&call) {
+                    self.put(handle, Order::Answer(data));
+                }
+            }
+        }
+    }
+
+    /// Tells whether a connection has too much to read; then it is waited for.
+    fn is_full(&self, link: &Link) -> bool {
+        let full = || link.unsent.load(Ordering::SeqCst) > self.limits.outbound_bytes / 4;
+        if !full() {
+            return false;
+        }
+        link.waited_for.store(true, Ordering::SeqCst);
+        // Either this sees that it was drained meanwhile, or the thread sees that it is waited for.
+        full() || !link.waited_for.swap(false, Ordering::SeqCst)
     }
 
     /// Notes that bytes of a connection were handed to HTTP/2 or will never be.
@@ -234,6 +284,8 @@ impl Server {
             news: Mutex::default(),
             notifier: Notifier::new()?,
             calls: Mutex::default(),
+            answers: Mutex::default(),
+            has_answers: Notify::new(),
             links: Mutex::default(),
             numbers: AtomicU64::new(1),
             inbound: AtomicUsize::new(0),
@@ -242,7 +294,12 @@ impl Server {
         let mine = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("grpc".to_owned())
-            .spawn(move || runtime.block_on(connection::accept(mine, listener, stopped)))?;
+            .spawn(move || {
+                runtime.block_on(connection::accept(Arc::clone(&mine), listener, stopped));
+                drop(runtime);
+                // Nobody is left who could carry an order out.
+                hold(&mine.calls).clear();
+            })?;
         Ok(Self {
             shared,
             stopping,
@@ -297,17 +354,36 @@ impl Server {
     /// Tells whether the connection of a call has too much to read; then [`News::Drained`] follows.
     pub fn is_slow(&self, call: u64) -> bool {
         let calls = hold(&self.shared.calls);
-        let Some(handle) = calls.get(&call) else {
-            return false;
+        let handle = calls.get(&call);
+        handle.is_some_and(|handle| self.shared.is_full(&handle.link))
+    }
+
+    /// Those of some calls whose connections have too much to read; then [`News::Drained`] follows.
+    pub fn slow(&self, some: impl IntoIterator<Item = u64>) -> HashSet<u64> {
+        let calls = hold(&self.shared.calls);
+        let is_slow = |call: &u64| {
+            let handle = calls.get(call);
+            handle.is_some_and(|handle| self.shared.is_full(&handle.link))
         };
-        let full =
-            || handle.link.unsent.load(Ordering::SeqCst) > self.shared.limits.outbound_bytes / 4;
-        if !full() {
-            return false;
+        some.into_iter().filter(is_slow).collect()
+    }
+
+    /// Answers calls with a message each, and ends them; calls that have ended are passed over.
+    pub fn answer(&self, answers: Vec<(u64, Vec<u8>)>) {
+        if answers.is_empty() {
+            return;
         }
-        handle.link.waited_for.store(true, Ordering::SeqCst);
-        // Either this sees that it was drained meanwhile, or the thread sees that it is waited for.
-        full() || !handle.link.waited_for.swap(false, Ordering::SeqCst)
+        let framed = answers.into_iter().map(|(call, message)| {
+            // No answer is longer than gRPC can say.
+            (call, messages::framed(&message).unwrap_or_default())
+        });
+        let mut waiting = hold(&self.shared.answers);
+        let is_due = waiting.is_empty();
+        waiting.extend(framed);
+        drop(waiting);
+        if is_due {
+            self.shared.has_answers.notify_one();
+        }
     }
 
     /// Ends a connection at once.
@@ -339,14 +415,8 @@ impl Server {
         let (Some(handle), Some(order)) = (calls.get(&call), order) else {
             return false;
         };
-        if let Order::Message(data) = &order {
-            let before = handle.link.unsent.fetch_add(data.len(), Ordering::SeqCst);
-            // One answer may be larger than the limit, but it is the only one then.
-            if before > self.shared.limits.outbound_bytes {
-                handle.link.aborted.notify_one();
-            }
-        }
-        handle.orders.send(order).is_ok()
+        self.shared.put(handle, order);
+        true
     }
 }
 

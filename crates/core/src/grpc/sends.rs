@@ -100,6 +100,7 @@ impl Sends {
         }
         let mut left = Vec::with_capacity(news.len());
         let mut batch = Batch::default();
+        let slow = server.slow(news.iter().filter_map(News::unary));
         for one in news {
             let plain = match one {
                 News::Call {
@@ -124,7 +125,7 @@ impl Sends {
             }
             let number = i32::try_from(batch.sends.len()).unwrap_or(i32::MAX);
             let table = shared.read();
-            let framed = !server.is_slow(plain.call)
+            let framed = !slow.contains(&plain.call)
                 && self
                     .frame(&table, &plain, number, now_ms, &mut batch.frames)
                     .is_ok();
@@ -136,6 +137,7 @@ impl Sends {
             }
         }
         batch.send(server, (ingest, store), now_ms, &mut left);
+        server.answer(batch.done);
         left
     }
 
@@ -306,6 +308,8 @@ impl From<Plain> for News {
 struct Batch {
     sends: Vec<Plain>,
     frames: Vec<u8>,
+    /// Answers to those that were appended before.
+    done: Vec<(u64, Vec<u8>)>,
 }
 
 /// The place of a message that was stored, or why it was not.
@@ -338,8 +342,7 @@ impl Batch {
                 Some(Ok((offset, transaction))) => {
                     let id = read(&plain.message).map_or("", |asked| asked.id);
                     let answer = answer(id, offset, transaction.as_deref().unwrap_or(""));
-                    server.send(plain.call, &answer);
-                    server.finish(plain.call, 0, "");
+                    self.done.push((plain.call, answer));
                 }
                 // It was refused or is not safe: it must not be sent a second time from here.
                 Some(Err(remark)) => drop(server.finish(plain.call, INTERNAL, &remark)),

@@ -76,6 +76,8 @@ pub struct Forwarder {
     next: i32,
     /// Calls that wait, by kind.
     counts: (usize, usize),
+    /// Answers of the bytes that are being fed.
+    done: Vec<(u64, Vec<u8>)>,
 }
 
 impl Forwarder {
@@ -91,6 +93,7 @@ impl Forwarder {
             frames: HashMap::new(),
             next: 0,
             counts: (0, 0),
+            done: Vec::new(),
         }
     }
 
@@ -146,6 +149,7 @@ impl Forwarder {
         settles: &mut dyn FnMut(&str) -> bool,
     ) -> Taken {
         let mut taken = Taken::default();
+        let slow = server.slow(news.iter().filter_map(News::unary));
         for one in news {
             let News::Call {
                 call,
@@ -158,7 +162,7 @@ impl Forwarder {
                 continue;
             };
             let asked = (call, &*head, &message);
-            let begun = if server.is_slow(call) {
+            let begun = if slow.contains(&call) {
                 Err(Odd)
             } else if head.path == sends::METHOD {
                 self.send(asked, now, &mut taken)
@@ -202,7 +206,9 @@ impl Forwarder {
             partial
         });
         let bytes = joined.as_deref().unwrap_or(data);
-        match self.feed_frames(server, line, bytes, &mut fed) {
+        let left = self.feed_frames(line, bytes, &mut fed);
+        server.answer(std::mem::take(&mut self.done));
+        match left {
             Ok([]) => {}
             // Grows with the bytes received, never with the length that a peer declares.
             Ok(left) => drop(self.partial.insert(line, left.to_vec())),
@@ -214,7 +220,6 @@ impl Forwarder {
     /// Takes whole frames, and returns what is left.
     fn feed_frames<'a>(
         &mut self,
-        server: &Server,
         line: u64,
         mut left: &'a [u8],
         fed: &mut Fed,
@@ -228,7 +233,7 @@ impl Forwarder {
             match known {
                 Some((call, entry)) if is_answer && self.is_of(call, line) => {
                     self.frames.remove(&header.opaque);
-                    self.answered(server, (call, entry), &header, whole, fed);
+                    self.answered((call, entry), &header, whole, fed);
                 }
                 _ => fed.rest.extend_from_slice(whole),
             }
@@ -242,7 +247,6 @@ impl Forwarder {
 
     fn answered(
         &mut self,
-        server: &Server,
         (number, entry): (u64, usize),
         header: &Header<'_>,
         whole: &[u8],
@@ -278,8 +282,7 @@ impl Forwarder {
             fed.news.push(done.into_news());
         } else if done.it.answers.is_empty() {
             if let Some(answer) = written(&done) {
-                server.send(number, &answer);
-                server.finish(number, 0, "");
+                self.done.push((number, answer));
             }
         } else {
             fed.odd.push(done.it);

@@ -29,14 +29,29 @@ pub fn write(fd: RawFd, output: &Output) -> usize {
     written
 }
 
-/// Writes pieces with one call: (bytes that were taken, bytes that there were).
+/// Writes pieces with one call: (bytes that were taken, bytes that there were). Nothing takes no call.
 pub(crate) fn send<'p>(
     fd: RawFd,
     pieces: impl Iterator<Item = &'p [u8]>,
 ) -> io::Result<(usize, usize)> {
-    let mut parts: Vec<libc::iovec> = Vec::with_capacity(2);
+    let mut pieces = pieces.filter(|piece| !piece.is_empty()).take(PIECES);
+    let Some(first) = pieces.next() else {
+        return Ok((0, 0));
+    };
+    if let Some(second) = pieces.next() {
+        return send_parts(fd, [first, second].into_iter().chain(pieces));
+    }
+    let bytes = first.as_ptr().cast();
+    // SAFETY: the pointer is to bytes that outlive this call, and sending only reads them.
+    let sent = unsafe { libc::send(fd, bytes, first.len(), libc::MSG_DONTWAIT | NO_SIGNAL) };
+    let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
+    Ok((sent, first.len()))
+}
+
+fn send_parts<'p>(fd: RawFd, pieces: impl Iterator<Item = &'p [u8]>) -> io::Result<(usize, usize)> {
+    let mut parts: Vec<libc::iovec> = Vec::with_capacity(PIECES);
     let mut wanted = 0;
-    for piece in pieces.take(PIECES) {
+    for piece in pieces {
         wanted += piece.len();
         parts.push(libc::iovec {
             iov_base: piece.as_ptr().cast_mut().cast(),
@@ -93,3 +108,39 @@ const NO_SIGNAL: i32 = libc::MSG_NOSIGNAL;
 /// Python ignores the signal of a closed pipe in any case.
 #[cfg(not(target_os = "linux"))]
 const NO_SIGNAL: i32 = 0;
+
+#[cfg(test)]
+mod tests {
+    use super::send;
+    use std::io::ErrorKind;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixDatagram;
+
+    #[test]
+    fn pieces_are_sent_with_one_call_and_nothing_with_none() {
+        // Each call with a datagram socket is a datagram, an empty one as well.
+        let (from, to) = UnixDatagram::pair().unwrap();
+        to.set_nonblocking(true).unwrap();
+        let cases: [&[&[u8]]; 5] = [
+            &[],
+            &[b""],
+            &[b"", b"one"],
+            &[b"a", b"", b"bc"],
+            &[b"d", b"d", b"d"],
+        ];
+        for pieces in cases {
+            let whole = pieces.concat();
+            let done = send(from.as_raw_fd(), pieces.iter().copied()).unwrap();
+            assert_eq!(done, (whole.len(), whole.len()));
+            let mut room = [0; 16];
+            if !whole.is_empty() {
+                let got = to.recv(&mut room).unwrap();
+                assert_eq!(&room[..got], whole);
+            }
+            assert_eq!(
+                to.recv(&mut room).unwrap_err().kind(),
+                ErrorKind::WouldBlock
+            );
+        }
+    }
+}

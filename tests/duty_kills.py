@@ -224,11 +224,14 @@ class Group:
         """Every acknowledged message is at the leader, at its place. Nobody sends."""
         assert not self.twice
         found: dict[int, int] = {}
-        offset = 0
-        while True:
+        offset, last = 0, max(self.acked)
+        end_s = time.monotonic() + 30.0
+        while offset <= last and time.monotonic() < end_s:
             answer = self.leader.call(pull_command(TOPIC, offset))
             if answer.code != ResponseCode.SUCCESS:
-                break
+                # What was acknowledged just now is not in its queue yet.
+                time.sleep(0.01)
+                continue
             for record in read_records(answer.body):
                 found[record.queue_offset] = int(record.body.partition(b":")[0])
             offset = int((answer.ext or {})["nextBeginOffset"])

@@ -177,6 +177,7 @@ class Native:
         self.begun: tuple[int, bytes] | None = None
         self.ended = ""
         self.tuned: list[dict[str, Any]] = []
+        self.acks_told: list[tuple[bool, bool]] = []
         self.acked = self.position = self.moved = 0
         self.silent_ms = (0, 0)
         self.news: list[tuple[bytes, int, tuple[str, str] | None]] = []
@@ -209,6 +210,9 @@ class Native:
 
     def tune(self, **rules: Any) -> None:
         self.tuned.append(rules)
+
+    def tell_acks(self, *, loud: bool, counts: bool) -> None:
+        self.acks_told.append((loud, counts))
 
     def finish(self) -> None:
         self.ended = self.ended or "finish"

@@ -1211,6 +1211,11 @@ class LogLink:
         loud: bool,
     ) -> None:
         """Go by other rules from now on; those of `feed_log`. A slave's link takes the two times of them."""
+    def tell_acks(self, *, loud: bool, counts: bool) -> None:
+        """Have each acknowledgement be news from now on, or not; look at `view` behind that.
+
+        With `counts` this slave's copy is enough: threads of connections answer the sends that wait for it.
+        """
     def stop(self) -> None:
         """Ask for the end of the connection; the news say when it has come."""
     def join(self) -> None:

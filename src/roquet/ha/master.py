@@ -30,6 +30,8 @@ from roquet.service.ratelog import RateLog
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from roquet._native import PairTls
     from roquet.base.clock import Clock
     from roquet.ha.feed import FeedConfig
@@ -86,6 +88,10 @@ class HaMaster:
         self.alone = Rest()
         """Ends with the first connection."""
         self._places: Places[SlaveLink] = Places()
+        self.is_awaited: Callable[[], bool] = lambda: True
+        """Whether sends may wait for copies on the loop, besides those of `replicas`."""
+        replicas.look, replicas.begins = self.look, self.listen_up
+        self._is_loud = True
         self._links: set[SlaveLink] = set()
         """Every connection whose thread has not ended, those without a place as well."""
         self._server: asyncio.Server | None = None
@@ -127,12 +133,38 @@ class HaMaster:
         """Look at how far slaves are, and end strangers that are late: a timer's action."""
         now_ms = steady_ms()
         links = self._places.all()
+        self._is_loud = self.replicas.is_awaited or self.is_awaited()
         for link in links:
+            link.hear()
             link.check(now_ms)
         self.alone.look(idle=not links)
 
+    def look(self) -> None:
+        """Take up what the slaves have acknowledged."""
+        for link in self._places.slaves:
+            link.look()
+
+    def listen_up(self) -> None:
+        """Have each acknowledgement be news: a send waits for some on the loop."""
+        if self._is_loud:
+            return
+        self._is_loud = True
+        for link in self._places.slaves:
+            link.hear()
+
+    @property
+    def hears(self) -> tuple[bool, bool]:
+        """Whether an acknowledgement is news here, and whether it counts without that.
+
+        The threads of connections answer what waits there by themselves where one copy is enough;
+        more of them are counted here.
+        """
+        copies = self.replicas.wanted
+        return copies > 0 and (copies > 1 or self._is_loud), copies == 1
+
     def behind(self) -> int | None:
         """Return the bytes that the best slave lacks; None without slaves."""
+        self.look()
         offsets = self.replicas.by_slave().values()
         return max(0, self.log.limit - max(offsets)) if offsets else None
 
@@ -232,6 +264,20 @@ class SlaveLink(asyncio.Protocol):
         """Go by other rules from now on."""
         if self._thread is not None:
             self._thread.tune(rules, loud=self._master.replicas.wanted > 0)
+            self.hear()
+
+    def hear(self) -> None:
+        """Have acknowledgements be news, and count, as the master says now."""
+        if self._thread is not None and self._is_fed:
+            loud, counts = self._master.hears
+            self._thread.tell_acks(loud=loud, counts=counts)
+            # What came before that may have been no news for anybody.
+            self.look()
+
+    def look(self) -> None:
+        """Take up what the slave has acknowledged."""
+        if self._thread is not None and self._is_fed:
+            self._acked(self._thread.acked)
 
     def close(self) -> None:
         """End the connection."""
@@ -264,7 +310,7 @@ class SlaveLink(asyncio.Protocol):
             moved = thread.moved
             self._sent_before, self._moved = moved - self._moved, moved
         if self._is_fed:
-            self._acked(thread.acked)
+            self.look()
         elif self._arrival is not None:
             self._check_stranger(self._arrival, now_ms)
 
@@ -332,8 +378,10 @@ class SlaveLink(asyncio.Protocol):
         if tail is not None:
             thread.say(encode_verdict(Verdict.PROCEED, end))
         thread.begin(position, REPORT.pack(report) + rest)
-        self._is_fed = True
         master.replicas.came(self, self._slave, report, proven=proven, doubt=doubt)
+        # Behind that: what is in doubt is given up before an acknowledgement counts.
+        self._is_fed = True
+        self.hear()
 
     def _refuse(self, thread: LogThread, tail: Tail | None, verdict: Verdict, why: str) -> None:
         """Send a slave away, and tell one of ours why."""

@@ -56,11 +56,16 @@ class Replicas:
         self._proven: set[object] = set()
         self._doubts: dict[object, int] = {}
         """Of each connection without a proof up to where that matters."""
+        self.look: Callable[[], None] = _nothing
+        """Brings what slaves have up to date: it is told late while nobody waits here."""
+        self.begins: Callable[[], None] = _nothing
+        """Hears that a send waits here."""
         self._unproven = (0, 0)
         """Offsets above the first and up to the second are nobody's by proof."""
 
     def follow(self, rules: ReplicaConfig) -> None:
         """Ask for other copies from now on; what waits goes on waiting as long as it was told."""
+        self.look()
         asked = self._rules.slaves > 0
         self._rules = rules
         if rules.slaves and not asked:
@@ -84,6 +89,11 @@ class Replicas:
         return self._rules.slaves
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether a send waits here, or did until lately."""
+        return bool(self._waiting)
+
+    @property
     def watermark(self) -> int:
         """Offset up to which as many slaves as are asked for have the log; it never falls."""
         return self._watermark
@@ -93,6 +103,7 @@ class Replicas:
 
         Without a proof what ends up to `doubt` may begin before the report: it is in doubt as well.
         """
+        self.look()
         doubt = max(offset, doubt)
         if proven:
             self._proven.add(link)
@@ -137,6 +148,8 @@ class Replicas:
         """Tell whether enough slaves have the log up to `end`, or none is asked for."""
         if self._rules.slaves == 0:
             return True
+        if self._watermark < end:
+            self.look()
         return self._watermark >= end and not self._is_unproven(end)
 
     def _is_unproven(self, end: int) -> bool:
@@ -152,6 +165,7 @@ class Replicas:
             return PutStatus.SLAVE_NOT_AVAILABLE, "too few slaves follow this master"
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (end, next(self._sequence), future))
+        self.begins()
         try:
             async with asyncio.timeout(self._rules.timeout_s):
                 if not await future:
@@ -205,3 +219,7 @@ class Replicas:
         if members or self._watermark > before:
             for listener in self._listeners:
                 listener(self._watermark)
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -97,6 +97,13 @@ class LogThread:
             loud=loud,
         )
 
+    def tell_acks(self, *, loud: bool, counts: bool) -> None:
+        """Have each acknowledgement be news from now on, or not; look at `acked` behind that.
+
+        With `counts` this slave's copy is enough: the core answers what waits there by itself.
+        """
+        self.native.tell_acks(loud=loud, counts=counts)
+
     def say(self, data: bytes) -> None:
         """Say something to the peer, before `begin`."""
         self.native.say(data)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pair_harness import log_end, pair_world, until
+from pair_harness import caught_up, log_end, pair_world, until
 from roquet.ha.replicas import ReplicaConfig, Replicas
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.messages.batch import encode
+from roquet.remoting.blocking import BlockingConnection
 from roquet.store.results import PutStatus
 from roquet.testing.cluster import send_command
 
@@ -123,5 +124,32 @@ def test_pull_beyond_the_end_of_a_slave_keeps_the_offset_unless_it_is_checked(
             assert answer.remark == "OFFSET_OVERFLOW_BADLY"
             assert fields["suggestWhichBrokerId"] == "0"
             assert fields["nextBeginOffset"] == ("7" if check == "false" else "1")
+
+    asyncio.run(run())
+
+
+def test_plain_send_is_acknowledged_by_the_threads_while_the_loop_is_busy(tmp_path: Path) -> None:
+    """One copy is enough here: the thread of the slave's connection tells that of the sender's."""
+
+    async def run() -> None:
+        async with (
+            pair_world(tmp_path) as world,
+            world.master(brokerRole="SYNC_MASTER", slaveTimeout="60000") as master,
+            world.slave(of=master) as slave,
+        ):
+            await until(lambda: not master.state.lacks_slave, "the slave follows")
+            assert (await world.send(master)).code == ResponseCode.SUCCESS
+            await caught_up(master, slave)
+            with BlockingConnection(master.identity.address) as sender:
+                plain = send_command("Pair", b"plain", 0, "UNIQ_KEY\x01u\x02WAIT\x01true\x02")
+                # The loop has given the connection to its thread.
+                assert (await asyncio.to_thread(sender.call, plain, 60.0)).code == 0
+                # Nothing waits on the loop, which is busy from here on.
+                await until(lambda: not master.pair.master.hears[0], "the loop hears nothing")
+                for _ in range(10):
+                    answer = sender.call(plain, 20.0)
+                    assert answer.code == ResponseCode.SUCCESS, answer.remark
+                    assert log_end(slave) == log_end(master)
+            await until(lambda: master.pair.replicas.watermark == log_end(master), "it looks")
 
     asyncio.run(run())

@@ -21,6 +21,7 @@ from roquet.ha.master import STRANGER_MS, Entrance, HaMaster, SlaveLink
 from roquet.ha.replicas import ReplicaConfig, Replicas
 from roquet.ha.secret import SlaveGate
 from roquet.ha.tail import Tail, Verdict, encode_verdict, is_same, tail_of
+from roquet.store.results import PutStatus
 from roquet.testing.clock import FakeClock
 
 if TYPE_CHECKING:
@@ -447,3 +448,56 @@ async def test_master_that_stops_closes_its_port_and_every_connection() -> None:
     await stopping
     await it.master.stop()
     assert did == ["closed", "waited"]
+
+
+@on_loop
+@pytest.mark.parametrize(
+    ("slaves", "waits", "told"),
+    [
+        (0, True, (False, False)),
+        (1, False, (False, True)),
+        (1, True, (True, True)),
+        (2, False, (True, False)),
+    ],
+)
+async def test_acknowledgements_count_by_themselves_where_one_copy_is_enough(
+    slaves: int, waits: bool, told: tuple[bool, bool]
+) -> None:
+    it = World(slaves=slaves)
+    it.master.is_awaited = lambda: waits
+    _, native = it.slave(3)
+    await it.master.tick()
+    assert native.acks_told[-1] == told
+    it.replicas.follow(ReplicaConfig(slaves=2))
+    it.master.follow(RULES)
+    assert native.acks_told[-1] == (True, False)
+
+
+@on_loop
+async def test_what_no_slave_can_prove_is_given_up_before_its_acknowledgements_count() -> None:
+    it = World()
+    given_up: list[tuple[int, list[object]]] = []
+    it.replicas.on_lapse(lambda end: given_up.append((end, list(it.log.fed[-1].acks_told))))
+    _, native = it.slave(3)
+    assert given_up == [(40, [])]
+    assert native.acks_told[-1][1]
+
+
+@on_loop
+async def test_send_that_begins_to_wait_on_the_loop_hears_of_each_acknowledgement() -> None:
+    it = World()
+    it.master.is_awaited = lambda: False
+    _, native = it.slave(3)
+    native.acked = 3
+    await it.master.tick()
+    assert native.acks_told[-1] == (False, True)
+    native.acked = 50
+    assert it.replicas.has(50), "what came while nobody listened"
+    waiting = asyncio.ensure_future(it.replicas.copied(60))
+    await asyncio.sleep(0)
+    assert native.acks_told[-1] == (True, True)
+    native.acked = 60
+    native.hear(b"")
+    assert (await waiting)[0] == PutStatus.PUT_OK
+    await it.master.tick()
+    assert native.acks_told[-1] == (False, True)

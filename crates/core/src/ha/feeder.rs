@@ -25,7 +25,7 @@ const READ: usize = 4096;
 /// `loud` the owner hears of each acknowledgement, otherwise it looks when it likes.
 pub fn start(store: Arc<Store>, socket: Socket, rules: FeedConfig, loud: bool) -> io::Result<Link> {
     let mut wire = Wire::new(socket)?;
-    Link::spawn("ha-feed", move |shared| {
+    let link = Link::spawn("ha-feed", move |shared| {
         let (begin, said) = match greet(&mut wire, &shared) {
             Ok(begun) => begun,
             Err(end) => {
@@ -41,11 +41,13 @@ pub fn start(store: Arc<Store>, socket: Socket, rules: FeedConfig, loud: bool) -
             wire,
             out,
             shared,
-            loud,
             moved: 0,
         };
         feeder.run(&begin)
-    })
+    })?;
+    // Nothing is acknowledged before it begins.
+    link.hear(loud, false);
+    Ok(link)
 }
 
 struct Feeder {
@@ -54,7 +56,6 @@ struct Feeder {
     feed: Feed,
     out: Outgoing,
     shared: Arc<Shared>,
-    loud: bool,
     moved: u64,
 }
 
@@ -82,7 +83,6 @@ impl Feeder {
             let now = self.wire.now();
             if let Some(tuning) = self.shared.tuned() {
                 self.feed.follow(tuning.feed);
-                self.loud = tuning.loud;
             }
             self.feed.check(now)?;
             let patience = self.send(now)?;
@@ -113,10 +113,19 @@ impl Feeder {
         let before = self.feed.acked();
         self.feed.receive(data, self.wire.now())?;
         let acked = self.feed.acked();
-        self.shared.tell(self.loud && acked > before, |view| {
+        self.shared.tell(false, |view| {
             view.last_read = Instant::now();
             view.acked = acked;
         });
+        if acked > before {
+            // First those who wait in the core: the owner is behind them.
+            if self.shared.counts() {
+                self.store.tell_copied(acked);
+            }
+            if self.shared.is_loud() {
+                self.shared.notify();
+            }
+        }
         Ok(())
     }
 

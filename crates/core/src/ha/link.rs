@@ -96,10 +96,31 @@ pub(super) struct Shared {
     /// Rung for the thread.
     pub(super) wake: Arc<Notifier>,
     stopping: AtomicBool,
+    /// Whether the owner hears of each acknowledgement.
+    loud: AtomicBool,
+    /// Whether what this slave alone acknowledges is copied often enough: the core answers the sends
+    /// that wait for it by itself. It is looked at behind the read of an acknowledgement. So what
+    /// that releases was appended before the owner last changed this, if it did.
+    counts: AtomicBool,
     state: Mutex<State>,
 }
 
 impl Shared {
+    /// Whether the owner hears of each acknowledgement. To be asked behind the change of the view.
+    pub(super) fn is_loud(&self) -> bool {
+        self.loud.load(Ordering::SeqCst)
+    }
+
+    /// Whether an acknowledgement that was read already counts without the owner.
+    pub(super) fn counts(&self) -> bool {
+        self.counts.load(Ordering::SeqCst)
+    }
+
+    /// Makes the owner look.
+    pub(super) fn notify(&self) {
+        self.news.notify();
+    }
+
     /// Fails when the owner has asked for the end.
     pub(super) fn go_on(&self) -> Result<(), End> {
         if self.stopping.load(Ordering::SeqCst) {
@@ -194,6 +215,8 @@ impl Link {
             news: Notifier::new()?,
             wake: Arc::new(Notifier::new()?),
             stopping: AtomicBool::new(false),
+            loud: AtomicBool::new(false),
+            counts: AtomicBool::new(false),
             state: Mutex::new(State {
                 view,
                 wanted: Wanted::default(),
@@ -269,7 +292,20 @@ impl Link {
 
     /// Goes by other rules from now on.
     pub fn tune(&self, tuning: Tuning) {
+        if let Some(shared) = self.runs() {
+            shared.loud.store(tuning.loud, Ordering::SeqCst);
+        }
         self.ask(|state| state.tuning = Some(tuning));
+    }
+
+    /// Says who hears of acknowledgements at once from now on: the owner, and the sends that wait in
+    /// the core, which is right where this slave's copy is enough. The owner looks at the view behind
+    /// that: what was acknowledged meanwhile may have been told to nobody.
+    pub fn hear(&self, loud: bool, counts: bool) {
+        if let Some(shared) = self.runs() {
+            shared.loud.store(loud, Ordering::SeqCst);
+            shared.counts.store(counts, Ordering::SeqCst);
+        }
     }
 
     /// Asks for the end of the connection.
@@ -405,6 +441,7 @@ mod tests {
             linger: 0,
         };
         link.tune(Tuning { feed, loud: true });
+        link.hear(true, true);
         link.say(b"too late");
         link.begin(Begin::default());
         link.finish();

@@ -183,10 +183,11 @@ impl Lane {
         self.tell(|inbox| inbox.flushed = true);
     }
 
-    /// Notes how far slaves have copied the log, and wakes the thread if a send of it waits.
+    /// Notes how far slaves have copied the log, and wakes the thread if a send of it waits. Who says
+    /// what was said before changes nothing: the loop comes behind the thread that heard the slave.
     pub(super) fn replicated(&self, offset: u64) {
-        self.copied.fetch_max(offset, Ordering::SeqCst);
-        if self.parks() {
+        let before = self.copied.fetch_max(offset, Ordering::SeqCst);
+        if offset > before && self.parks() {
             self.order(Order::Replicated(offset));
         }
     }

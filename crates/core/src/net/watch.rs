@@ -17,6 +17,10 @@ impl Watcher for Wakes {
         }
     }
 
+    fn copied(&self, offset: u64) {
+        self.lanes.iter().for_each(|lane| lane.replicated(offset));
+    }
+
     fn dispatched(&self, news: &[News]) {
         for lane in self.lanes.iter().filter(|lane| lane.holds()) {
             lane.arrived(news);

@@ -24,6 +24,10 @@ pub trait Watcher: Send + Sync {
     /// Queues have grown.
     fn dispatched(&self, _news: &[News]) {}
 
+    /// As many slaves as an acknowledgement asks for have the log up to an offset. Called by the
+    /// thread of a slave's connection.
+    fn copied(&self, _offset: u64) {}
+
     /// The store takes no more writes.
     fn failed(&self, _text: &str) {}
 }

@@ -29,6 +29,13 @@ impl Store {
         })
     }
 
+    /// Tells everybody that as many slaves as are asked for have the log up to `offset`.
+    pub(crate) fn tell_copied(&self, offset: u64) {
+        for watcher in self.dispatcher.watchers() {
+            watcher.copied(offset);
+        }
+    }
+
     /// Appends bytes of a master's log; returns where the log ends now.
     pub fn replicate(&self, from: u64, bytes: &[u8]) -> Result<u64, StoreError> {
         self.replicable()?;

@@ -99,6 +99,13 @@ impl LogLink {
         self.core.tune(Tuning { feed, loud });
     }
 
+    /// Hear of each acknowledgement from now on, or not; with `counts` the core answers what waits
+    /// for a copy by itself.
+    #[pyo3(signature = (*, loud, counts))]
+    fn tell_acks(&self, loud: bool, counts: bool) {
+        self.core.hear(loud, counts);
+    }
+
     /// Ask for the end of the connection; the news say when it has come.
     fn stop(&self) {
         self.core.stop();

@@ -209,7 +209,8 @@ def share_holds(
     path.resume_by(resume)
     base.holds.share(path)
     arrivals = base.store.arrivals
-    base.holds.begins = path.begins = arrivals.begin
+    base.holds.begins = arrivals.begin
+    path.begins.append(arrivals.begin)
     arrivals.on_each(base.holds.arrived, lambda: base.holds.count > 0)
     arrivals.on_all(path.arrived, lambda: path.on_loop > 0)
     topics = base.metadata.topics

@@ -118,6 +118,8 @@ def make_pair(base: Base, replicas: Replicas, path: FastPath) -> Pair:
     entrance = Entrance(rules.secret, rules.slave_addresses, tls)
     feed = rules.feed(config.store.commit_log_file_bytes)
     master = HaMaster(log, replicas, feed, entrance=entrance, clock=base.clock)
+    master.is_awaited = lambda: path.on_loop > 0
+    path.begins.append(master.listen_up)
     copied = CopiedStore(config.store.folder, base.state, base.clock)
     slave = HaSlave(
         log,

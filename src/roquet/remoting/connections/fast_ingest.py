@@ -115,8 +115,8 @@ class FastPath:
         self._pop: Callable[[int, PopHere, Rows], bytes | None] = no_answer
         self.on_loop = 0
         """Connections that the loop serves: pulls of theirs wait here."""
-        self.begins: Callable[[], None] = lambda: None
-        """Hears of the first of them."""
+        self.begins: list[Callable[[], None]] = []
+        """Hear of the first of them."""
         self._call_pop: Callable[[PopHere, Give], bytes | None] = no_pop
         self._serving = self._was_used = False
         self._pause_s = TICK_S
@@ -466,7 +466,8 @@ class PortIngest:
         self.enter(key, address)
         self._path.on_loop += 1
         if self._path.on_loop == 1:
-            self._path.begins()
+            for hear in self._path.begins:
+                hear()
 
     def enter(self, key: int, address: str) -> None:
         """Know a connection that a thread serves: what it leaves to the loop is fed here."""

@@ -128,7 +128,8 @@ interop-jars: setup ## fetch the RocketMQ jars
 	$(PY) -m roquet.testing.java_jars
 
 interop: interop-jars ## against the Java name server, broker, clients and mqadmin 5.5.0
-	$(PY) -m pytest tests/interop --timeout 300 -n $(WORKERS) --dist loadfile
+	@# In the order of tests/interop/conftest.py, which knows how long the files take.
+	$(PY) -m pytest tests/interop --timeout 300 -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 browser: setup ## the live page in a real browser (chromium)
 	$(PY) -m pytest tests/browser --timeout 300

@@ -237,6 +237,13 @@ def cases() -> dict[str, Case]:  # noqa: PLR0915 # one line a case
     only = made("root", ca=True, more=(below("a.org"),))
     other = named("x.a.org")
     case("host in subject and in its place", made("x.b.org", only, more=(other,)), only, True)
+    # Of what is shown beside, enough is looked at for chains with needless ones.
+    upper = made("upper", AUTHORITY, ca=True)
+    lower = made("lower", upper, ca=True)
+    noise = [made(f"noise {it}", ca=True) for it in range(9)]
+    twins = [made("lower", AUTHORITY, ca=True) for _ in range(2)]
+    shown = [made("c", lower), *noise, lower, *twins, upper]
+    case("behind two among others and of one name", shown, AUTHORITY, True)
     flat = made("root", ca=True, path=0)
     between = made("b", flat, ca=True)
     case("behind one more than its root allows", [made("c", between), between], flat, False)

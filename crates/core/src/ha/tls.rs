@@ -21,7 +21,7 @@ use rustls::{
 use std::sync::Arc;
 use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyUsage};
 
-use crate::tls::refusal;
+use crate::tls::{first_of, refusal};
 
 /// PEM files of one side.
 #[derive(Clone, Copy, Debug, Default)]
@@ -154,11 +154,12 @@ impl Trusted {
         now: UnixTime,
         usage: impl ExtendedKeyUsageValidator,
     ) -> Result<(), Error> {
+        let between: Vec<_> = first_of(between).cloned().collect();
         let checked = EndEntityCert::try_from(shown).and_then(|cert| {
             cert.verify_for_usage(
                 self.algorithms.all,
                 &self.anchors,
-                between,
+                &between,
                 now,
                 usage,
                 None,

@@ -15,7 +15,7 @@ use rustls::crypto::{
     verify_tls12_signature, verify_tls13_signature, verify_tls13_signature_with_raw_key,
     CryptoProvider, WebPkiSupportedAlgorithms,
 };
-use rustls::pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use rustls::pki_types::{CertificateDer, Der, TrustAnchor, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
@@ -23,6 +23,11 @@ use rustls::{
 use webpki::{EndEntityCert, KeyUsage, RawPublicKeyEntity, VerifiedPath};
 
 use super::x509::Certificate;
+
+/// How many of the certificates that a stranger shows beside its own are looked at, and how many of these
+/// may have one name: webpki tries every order of those with one name, up to 200,000 of them.
+const BETWEEN_MAX: usize = 16;
+const SAME_NAME_MAX: usize = 3;
 
 /// Judges the certificates of clients.
 #[derive(Debug)]
@@ -116,7 +121,7 @@ impl ClientCertificates {
             .iter()
             .map(|(anchor, _)| (*anchor).clone())
             .collect();
-        let between: Vec<_> = between.iter().chain(&self.between).cloned().collect();
+        let between: Vec<_> = first_of(between).chain(&self.between).cloned().collect();
         let cert = EndEntityCert::try_from(shown)?;
         let read = Certificate::read(shown).ok_or(webpki::Error::BadDer)?;
         cert.verify_for_usage(
@@ -190,6 +195,21 @@ fn in_force(cert: &Certificate<'_>, now_s: i64) -> Result<(), Error> {
         Ordering::Greater => Err(CertificateError::Expired.into()),
         Ordering::Equal => Ok(()),
     }
+}
+
+/// Those of the certificates between a peer's and a trusted one with which a chain is built.
+pub(crate) fn first_of<'a, 'b>(
+    between: &'a [CertificateDer<'b>],
+) -> impl Iterator<Item = &'a CertificateDer<'b>> {
+    let mut names: Vec<Der<'_>> = Vec::new();
+    between.iter().take(BETWEEN_MAX).filter(move |one| {
+        let Ok(read) = webpki::anchor_from_trusted_cert(*one) else {
+            return false; // it is part of no chain
+        };
+        let same = names.iter().filter(|name| **name == read.subject).count();
+        names.push(read.subject);
+        same < SAME_NAME_MAX
+    })
 }
 
 /// The error of TLS for one of a certificate.

@@ -13,11 +13,9 @@ use rustls::pki_types::{CertificateDer, SignatureVerificationAlgorithm, SubjectP
 use webpki::RawPublicKeyEntity;
 use x509_cert::certificate::{CertificateInner, Raw};
 use x509_cert::der::asn1::{Any, BitStringRef, ObjectIdentifier};
-use x509_cert::der::oid::db::rfc4519::CN;
 use x509_cert::der::oid::db::rfc5280::ID_KP_CLIENT_AUTH;
 use x509_cert::der::oid::AssociatedOid;
 use x509_cert::der::{self, Decode, Encode, Header, Reader, SliceReader};
-use x509_cert::ext::pkix::constraints::name::GeneralSubtree;
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::ext::pkix::{
     BasicConstraints, CertificatePolicies, CrlDistributionPoints, ExtendedKeyUsage,
@@ -26,6 +24,8 @@ use x509_cert::ext::pkix::{
 use x509_cert::ext::Extension;
 use x509_cert::name::Name;
 use x509_cert::time::Time;
+
+use super::hosts::HostNames;
 
 /// Other names, where to ask for revoked ones, policies: understood, or of no meaning where no policy is asked for.
 const HARMLESS: [ObjectIdentifier; 6] = [
@@ -69,7 +69,7 @@ pub(super) struct Certificate<'a> {
     /// Which names of hosts those below it may have.
     pub(super) host_names: HostNames,
     /// Whether names of hosts stand where they belong, in the extension of other names.
-    names_hosts: bool,
+    pub(super) names_hosts: bool,
     /// Something must be understood that is not.
     pub(super) has_unknown: bool,
 }
@@ -205,72 +205,6 @@ impl<'a> Certificate<'a> {
     }
 }
 
-/// The names of hosts that an authority's certificate says are allowed below it.
-#[derive(Debug, Default)]
-pub(super) struct HostNames {
-    /// All are when none is listed.
-    permitted: Vec<String>,
-    excluded: Vec<String>,
-}
-
-impl HostNames {
-    /// `None` stands for constraints that cannot be read, which allow nothing.
-    fn of(constraints: Option<NameConstraints>) -> Self {
-        let Some(constraints) = constraints else {
-            return Self {
-                permitted: vec!["\0".to_owned()],
-                ..Self::default()
-            };
-        };
-        let hosts = |trees: Option<Vec<GeneralSubtree>>| {
-            let trees = trees.into_iter().flatten();
-            let host = |tree: GeneralSubtree| match tree.base {
-                GeneralName::DnsName(name) => Some(name.as_str().to_ascii_lowercase()),
-                _ => None,
-            };
-            trees.filter_map(host).collect()
-        };
-        Self {
-            permitted: hosts(constraints.permitted_subtrees),
-            excluded: hosts(constraints.excluded_subtrees),
-        }
-    }
-
-    /// Whether the common names of a client's certificate are allowed: as OpenSSL sees it, they are names of
-    /// hosts where they look so and no other name is one. Other names are webpki's to look at.
-    pub(super) fn allow(&self, client: &Certificate<'_>) -> bool {
-        if client.names_hosts || (self.permitted.is_empty() && self.excluded.is_empty()) {
-            return true;
-        }
-        let names = client.subject.iter().filter(|it| it.oid == CN);
-        let texts = names.map(|it| String::from_utf8_lossy(it.value.value()).to_ascii_lowercase());
-        texts.filter(|text| is_host(text)).all(|host| {
-            let is_below = |tree: &String| is_below(&host, tree);
-            (self.permitted.is_empty() || self.permitted.iter().any(is_below))
-                && !self.excluded.iter().any(is_below)
-        })
-    }
-}
-
-/// Whether a text is a name of a host: labels of letters, digits, `-` and `_` between dots, two at least.
-fn is_host(text: &str) -> bool {
-    let is_label = |label: &str| {
-        let fits = |it: char| it.is_ascii_alphanumeric() || it == '-' || it == '_';
-        !label.is_empty()
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-            && label.chars().all(fits)
-    };
-    text.contains('.') && text.split('.').all(is_label)
-}
-
-fn is_below(host: &str, tree: &str) -> bool {
-    let Some(above) = host.strip_suffix(tree) else {
-        return false;
-    };
-    above.is_empty() || tree.is_empty() || tree.starts_with('.') || above.ends_with('.')
-}
-
 /// The first value inside another, as it came.
 fn first_inside(der: &[u8]) -> der::Result<&[u8]> {
     let mut reader = SliceReader::new(der)?;
@@ -300,7 +234,7 @@ mod tests {
     use x509_cert::der::asn1::AnyRef;
     use x509_cert::der::Tagged;
 
-    use super::super::clients::ClientCertificates;
+    use super::super::clients::{first_of, ClientCertificates};
     use super::*;
 
     /// A self-signed authority over at most one other, from 2020 to 2120, as all of these.
@@ -383,6 +317,25 @@ mod tests {
         assert!(takes(&root, &[&leaf, &between]));
         assert!(!takes(&root, &[&leaf]));
         assert!(!takes(&client, &[&leaf]));
+    }
+
+    #[test]
+    fn of_what_is_shown_beside_three_of_a_name_and_sixteen_at_most_are_looked_at() {
+        let all = ALL.map(der);
+        let mut shown: Vec<_> = std::iter::repeat_n(all[2].clone(), 10).collect();
+        shown.extend([CertificateDer::from(vec![0; 9]), all[0].clone()]);
+        shown.extend(std::iter::repeat_n(all[5].clone(), 100));
+        let kept: Vec<_> = first_of(&shown).cloned().collect();
+        let [root, between, odd] = [0, 2, 5].map(|at| all[at].clone());
+        let wanted = [
+            [between.clone(), between.clone(), between].as_slice(),
+            &[root, odd.clone(), odd.clone(), odd],
+        ];
+        assert_eq!(kept, wanted.concat());
+        let late: Vec<_> = std::iter::repeat_n(all[2].clone(), 16)
+            .chain([all[0].clone()])
+            .collect();
+        assert_eq!(first_of(&late).count(), 3);
     }
 
     #[test]

@@ -203,7 +203,7 @@ pub(crate) fn first_of<'a, 'b>(
 ) -> impl Iterator<Item = &'a CertificateDer<'b>> {
     let mut names: Vec<Der<'_>> = Vec::new();
     between.iter().take(BETWEEN_MAX).filter(move |one| {
-        let Ok(read) = webpki::anchor_from_trusted_cert(*one) else {
+        let Ok(read) = webpki::anchor_from_trusted_cert(one) else {
             return false; // it is part of no chain
         };
         let same = names.iter().filter(|name| **name == read.subject).count();

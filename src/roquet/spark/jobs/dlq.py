@@ -20,6 +20,7 @@ from roquet.spark.jobs.shared import metrics
 from roquet.spark.jobs.shared.page import write
 from roquet.spark.jobs.shared.queries import in_one_task, sql
 from roquet.spark.jobs.shared.report import Report
+from roquet.spark.jobs.shared.still_there import Found, StillThere, all_found
 from roquet.spark.jobs.watching import dlq_queries
 from roquet.spark.jobs.watching.dlq_page import gauges, lines, page
 from roquet.spark.option_table import Given
@@ -121,7 +122,10 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
         found = _tables(spark, wanted, letters, messages, say)
     finally:
         letters.unpersist()
-    return _finish(spark, wanted, found, messages.unreadable, say)
+    report = _finish(spark, wanted, found, messages.unreadable, say)
+    kept = messages.kept()
+    code = 1 if kept.is_changed else report.exit_code
+    return dataclasses.replace(report, lines=(*report.lines, *kept.lines), exit_code=code)
 
 
 # --- inside --------------------------------------------------------------------------------------
@@ -136,6 +140,7 @@ class _Messages:
         self.unreadable: list[str] = []
         """Topics that exist and have no read permission."""
         self._perms: dict[str, int] = {}
+        self._watched: list[StillThere] = []
         if wanted.name_servers:
             _wait_for_brokers(wanted, {"subscribePattern": LETTERS})
             self._learn()
@@ -177,6 +182,10 @@ class _Messages:
                 made = made.union(self._parquet(folder, _HEADER))
         return made
 
+    def kept(self) -> Found:
+        """Return what became of the live topics that were read."""
+        return all_found(self._watched)
+
     def _live(
         self, topics: list[str], columns: tuple[str, ...], scope: Mapping[str, str]
     ) -> DataFrame:
@@ -193,6 +202,7 @@ class _Messages:
             "failOnDataLoss": "false",
             **self._wanted.presence,
         }
+        self._watched.append(StillThere({**given, **scope}))
         return self._spark.read.format("roquet").options(**given, **scope).load()
 
     def _parquet(self, folder: str, columns: tuple[str, ...]) -> DataFrame:

@@ -21,6 +21,7 @@ from roquet.spark.jobs.shared import metrics
 from roquet.spark.jobs.shared.page import Bars, Lines, Listing, Page, bytes_text, write
 from roquet.spark.jobs.shared.queries import in_one_task, sql
 from roquet.spark.jobs.shared.report import Report
+from roquet.spark.jobs.shared.still_there import StillThere, all_found
 from roquet.spark.jobs.tracing.senders import senders
 from roquet.spark.option_table import Given
 from roquet.spark.source import register
@@ -187,6 +188,7 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
     if wanted.dry_run:
         return Report(wanted.plan())
     register(spark)
+    watched = _watched(wanted)
     read = spark.read.format(wanted.source).options(**wanted.reading).load()
     unique = "uniqKey," if wanted.trace_topic else ""
     messages = sql(spark, _MESSAGES.replace("{unique}", unique), read=read).persist()
@@ -203,10 +205,21 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
     if wanted.metrics is not None:
         metrics.write(wanted.metrics, "stats.prom", _gauges(found))
     folders = tuple(f"{wanted.out}/{name}" for name in wanted.tables)
-    return Report((f"{count:,} messages counted",), (*folders, str(wanted.report)))
+    kept = all_found(watched)
+    said = (f"{count:,} messages counted", *kept.lines)
+    return Report(said, (*folders, str(wanted.report)), 1 if kept.is_changed else 0)
 
 
 # --- inside --------------------------------------------------------------------------------------
+
+
+def _watched(wanted: StatsOptions) -> list[StillThere]:
+    """Take down what the live topics hold that are read; a store changes under nobody."""
+    if wanted.source != "roquet":
+        return []
+    traces = {**wanted.reading, "subscribe": wanted.trace_topic}
+    traces.pop("subscribePattern", None)
+    return [StillThere(it) for it in (wanted.reading, traces) if it.get("subscribe") != ""]
 
 
 def _tables(

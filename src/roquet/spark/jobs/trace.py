@@ -17,6 +17,7 @@ from roquet.spark.jobs.shared import metrics
 from roquet.spark.jobs.shared.page import write
 from roquet.spark.jobs.shared.queries import cores, in_one_task, sql
 from roquet.spark.jobs.shared.report import Report
+from roquet.spark.jobs.shared.still_there import StillThere, all_found
 from roquet.spark.jobs.tracing import queries as trace_queries
 from roquet.spark.jobs.tracing.columns import readable, unreadable
 from roquet.spark.jobs.tracing.page import gauges, lines, page
@@ -120,6 +121,7 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
     if wanted.dry_run:
         return Report(wanted.plan())
     register(spark)
+    watched = [StillThere(wanted.reading)] if wanted.source == "roquet" else []
     found, over_time = _tables(spark, wanted, say)
     stories = _stories(spark, wanted.key, found)
     latencies = found["latencies"].orderBy("messages", ascending=False).limit(101).collect()
@@ -141,10 +143,11 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
     say(f"page {wanted.report}")
     if wanted.metrics is not None:
         metrics.write(wanted.metrics, "roquet_trace.prom", gauges(latencies, failures))
+    kept = all_found(watched)
     return Report(
-        lines(counts, latencies, failures, stories, wanted.key),
+        (*lines(counts, latencies, failures, stories, wanted.key), *kept.lines),
         (*(f"{wanted.out}/{name}" for name in TABLES), str(wanted.report)),
-        1 if wanted.key and not stories else 0,
+        1 if kept.is_changed or (wanted.key and not stories) else 0,
     )
 
 

@@ -137,8 +137,9 @@ REBUILD: Final[Table] = (
     DRY_RUN,
 )
 _ALERTS: Final = "0 no alert, 1 alerts"
-_LETTERS: Final = "0 no dead letters, 1 dead letters"
-_KNOWN: Final = "0 done, 1 nothing is known of the key"
+_LETTERS: Final = "0 no dead letters, 1 dead letters, or a topic was made anew meanwhile"
+_KNOWN: Final = "0 done, 1 nothing is known of the key, or the topic was made anew meanwhile"
+_COUNTED: Final = "0 done, 1 a topic was made anew meanwhile"
 _CHANGES: Final = "0 done, 1 messages were no changes and are left out"
 _LATE: Final = "0 done, 1 messages came too late and are left out"
 
@@ -158,6 +159,7 @@ JOBS: Final = (
         "stats",
         "count messages by topic, queue, tag, producer, minute and key; report with plots",
         STATS,
+        _COUNTED,
     ),
     Job(
         "audit",

@@ -179,9 +179,10 @@ attack: setup ## every request code by a raw client, with accounts that may do n
 kills: setup ## KILLS kills of a broker and FAIL_OVERS of a pair, judged by a client and checker of their own
 	$(PY) -m tools.attack.kills --cycles $(KILLS) --fail-overs $(FAIL_OVERS)
 
-spark-kills: setup ## SPARK_KILLS kills each of driver, executor, tasks and broker under both deliveries that write once; hours
+spark-kills: setup ## SPARK_KILLS kills each of driver, executor, tasks and broker under both deliveries that write once, and under cdc; hours
 	$(PY) -m tools.spark_kills --delivery idempotent --each $(SPARK_KILLS)
 	$(PY) -m tools.spark_kills --delivery transactional --each $(SPARK_KILLS)
+	$(PY) -m tools.spark_kills.changes --each $(SPARK_KILLS)
 
 iofaults: ## each call to the disk fails once, in WORKLOADS drawn workloads of the store
 	IOFAULTS_WORKLOADS=$(WORKLOADS) cargo test -q --profile dev-fast --locked -p roquet-core --test powerloss powerloss_faults:: -- --nocapture

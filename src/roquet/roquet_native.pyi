@@ -868,14 +868,14 @@ class NetThreads:
         """Slaves have copied the log up to `offset`."""
     def lapse(self, offset: int) -> None:
         """No slave can prove a copy up to `offset`."""
+    def removed(self, topic: str) -> None:
+        """A topic has gone: pulls that wait for it are answered."""
     def stop(self) -> None:
         """Close all connections at once and end the threads."""
 
 @final
 class Store:
     """One message store in one folder. Every method may be called from any thread."""
-    def removed(self, topic: str) -> None:
-        """A topic has gone: pulls that wait for it are answered."""
 
     @staticmethod
     def open(config: Mapping[str, str | int | bool]) -> Store:

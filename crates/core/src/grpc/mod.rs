@@ -53,10 +53,10 @@ pub use door::Door;
 pub use sends::{queue_of_group, SendRules, Sends};
 pub use signature::Secrets;
 
-/// What is allowed. Sizes are bytes.
 /// Counts of accounts without calls go when there are as many.
 const ACCOUNTS_KEPT: usize = 1024;
 
+/// What is allowed. Sizes are bytes.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Connections at a time.
@@ -71,9 +71,9 @@ pub struct Limits {
     pub inbound_bytes: usize,
     /// Those of one connection; a request that is alone there may be longer.
     pub connection_inbound_bytes: usize,
-    /// Answers that a connection has not read; one with more is closed.
     /// Those that one account has signed, over all connections; a request that is alone may be longer.
     pub account_inbound_bytes: usize,
+    /// Answers that a connection has not read; one with more is closed.
     pub outbound_bytes: usize,
     /// Calls that a client may reset in ten seconds.
     pub resets: u32,
@@ -180,9 +180,9 @@ struct Shared {
     links: Mutex<HashMap<u64, Arc<Link>>>,
     numbers: AtomicU64,
     inbound: AtomicUsize,
-}
     /// By access key, the bytes of requests that are not answered.
     accounts: Mutex<HashMap<String, Arc<AtomicUsize>>>,
+}
 
 impl Shared {
     fn tell(&self, news: News) {
@@ -232,7 +232,6 @@ impl Shared {
         full() || !link.waited_for.swap(false, Ordering::SeqCst)
     }
 
-    /// Notes that bytes of a connection were handed to HTTP/2 or will never be.
     /// The count of an account, shared by its calls.
     fn account(&self, key: &str) -> Arc<AtomicUsize> {
         let mut accounts = hold(&self.accounts);
@@ -247,6 +246,7 @@ impl Shared {
         count
     }
 
+    /// Notes that bytes of a connection were handed to HTTP/2 or will never be.
     fn sent(&self, link: &Link, size: usize) {
         let left = link.unsent.fetch_sub(size, Ordering::SeqCst) - size;
         if left <= self.limits.outbound_bytes / 4 && link.waited_for.swap(false, Ordering::SeqCst) {
@@ -289,6 +289,7 @@ impl Server {
             links: Mutex::default(),
             numbers: AtomicU64::new(1),
             inbound: AtomicUsize::new(0),
+            accounts: Mutex::default(),
         });
         let (stopping, stopped) = watch::channel(false);
         let mine = Arc::clone(&shared);
@@ -304,7 +305,6 @@ impl Server {
             shared,
             stopping,
             thread: Mutex::new(Some(thread)),
-            accounts: Mutex::default(),
         })
     }
 

@@ -617,8 +617,13 @@ class GrpcServer:
         """End a connection at once."""
     def counts(self) -> tuple[int, int]:
         """Connections and calls."""
+    def leave(self) -> None:
+        """Accept no further connections and tell clients to go elsewhere (GOAWAY).
+
+        Calls under way go on, and so do those that a client began before it heard of it.
+        """
     def stop(self) -> None:
-        """Tell clients to go elsewhere, wait up to 3 s for calls under way, end the thread."""
+        """Leave, wait up to 3 s for calls under way, end the thread."""
 
 @final
 class GrpcSends:

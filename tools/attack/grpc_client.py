@@ -30,14 +30,16 @@ class Failed(Exception):  # noqa: N818  (an answer that is none)
 class GrpcClient:
     """One channel. Each call waits so many seconds at most."""
 
-    def __init__(self, address: str, name: str = "") -> None:
-        """Connect to `host:port` at the first call."""
-        options = [
+    def __init__(self, address: str, name: str = "", authority: str = "") -> None:
+        """Connect to `host:port` at the first call; an `authority` is another name for it."""
+        options: list[tuple[str, int | str]] = [
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.max_reconnect_backoff_ms", 200),
             ("grpc.min_reconnect_backoff_ms", 50),
             ("grpc.initial_reconnect_backoff_ms", 50),
         ]
+        if authority:
+            options.append(("grpc.default_authority", authority))
         self._channel = grpc.insecure_channel(address, options=options)
         identity = name or f"attacker-{next(_NUMBERS)}"
         self.metadata: list[tuple[str, str | bytes]] = [

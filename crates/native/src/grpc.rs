@@ -383,7 +383,12 @@ impl GrpcServer {
         self.server.counts()
     }
 
-    /// Tell clients to go elsewhere, wait for calls under way, and end the thread.
+    /// Accept no further connections and tell clients to go elsewhere.
+    fn leave(&self) {
+        self.server.leave();
+    }
+
+    /// Leave, wait for calls under way, and end the thread.
     fn stop(&self, py: Python<'_>) {
         py.detach(|| self.server.stop());
     }

@@ -128,16 +128,20 @@ class GrpcPort:
     async def stop(self) -> None:
         """Tell clients to go elsewhere, serve what still comes of them, and close.
 
-        Receives wait for messages that need not come: they end at once.
+        They are told by a command on their telemetry streams, and by GOAWAY of HTTP/2, after which
+        a client makes the calls elsewhere that this port has not begun. Receives wait for messages
+        that need not come: they end at once.
         """
         loop = asyncio.get_running_loop()
         self._is_stopping = True
         self._front.sessions.send_away()
+        self._server.leave()
         for call in list(self._calls.values()):
             if call.is_receive and call.task is not None:
                 call.task.cancel()
-        if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=DRAIN_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S):
+                await self._settled()
         await self._end_tasks()
         for call in list(self._calls.values()):
             if call.conversation is not None:
@@ -148,6 +152,20 @@ class GrpcPort:
         await loop.run_in_executor(None, self._server.stop)
         loop.remove_reader(self._server.descriptor())
         await self._end_tasks()
+
+    async def _settled(self) -> None:
+        """Wait until nothing is under way but streams, whose clients keep them open."""
+
+        def is_under_way() -> bool:
+            # Plain calls are known to the core alone.
+            streams = sum(call.conversation is not None for call in self._calls.values())
+            return bool(self._tasks) or self._server.counts()[1] > streams
+
+        while is_under_way():
+            if self._tasks:
+                await asyncio.wait(set(self._tasks))
+            else:
+                await asyncio.sleep(0.01)  # noqa: TID251  (real sockets, whatever the clock)
 
     async def _end_tasks(self) -> None:
         for task in self._tasks:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from typing import TYPE_CHECKING
 
+import pytest
+from tools.attack.grpc_client import Failed, GrpcClient
+
 import http2_peer as http2
-from grpc_calls import message, producer
+from grpc_calls import fronted, message, producer
 from roquet.base.overriding import override
 from roquet.proxy import messages as pb
 from roquet.proxy.brokers.local import LocalBrokers
 from roquet.proxy.front import Front
+from roquet.proxy.rules.codes import Code
 from roquet.proxy.rules.limits import ProxyLimits
 from roquet.proxy.rules.methods import RECEIVE, SERVICE
 from roquet.proxy.tls import GrpcPortTls
@@ -110,7 +116,10 @@ def test_clients_are_sent_away_and_served_until_they_have_gone(tmp_path: Path) -
                 assert told is not None
                 command = pb.TelemetryCommand.FromString(told[5:])
                 assert command.HasField("reconnect_endpoints_command")
-                # It was made before the client had done so.
+                # HTTP/2 says so as well; what it was asked before it had gone is served.
+                assert await asyncio.to_thread(peer.until, http2.GO_AWAY) is not None
+                with pytest.raises(ConnectionRefusedError):
+                    socket.create_connection(("127.0.0.1", port.port), timeout=20).close()
                 peer.send(called(5, "SendMessage", data))
                 while len(front.begun) < 2:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
@@ -123,3 +132,44 @@ def test_clients_are_sent_away_and_served_until_they_have_gone(tmp_path: Path) -
                 await stopping
 
     asyncio.run(main())
+
+
+def keep_sending(ports: list[int], name: str, is_over: threading.Event) -> list[str]:
+    """Send one message after another with a client of both ports; return the outcomes."""
+    outcomes = []
+    target = "ipv4:" + ",".join(f"127.0.0.1:{port}" for port in ports)
+    with GrpcClient(target, name, "localhost") as client:
+        while not is_over.is_set():
+            try:
+                outcomes.append(str(client.send("Normal", [b"x"]).status.code))
+            except Failed as failed:
+                outcomes.append(str(failed))
+    return outcomes
+
+
+def test_no_call_fails_while_one_of_two_ports_stops(tmp_path: Path) -> None:
+    """The client makes each call once: what a port does not serve, it has to say in time."""
+
+    async def main() -> None:
+        async with fronted(tmp_path) as calls:
+            front = Front(LocalBrokers(calls.broker.local), ProxyLimits(port=0))
+            tls = GrpcPortTls(TlsConfig(), calls.broker.local.clock, "the certificate of gRPC")
+            rules, clock = ProxyLimits(port=0), calls.broker.local.clock
+            other = GrpcPort(front, "127.0.0.1", rules, tls, clock)
+            await other.start()
+            ports = [calls.port.port, other.port]
+            is_over = threading.Event()
+            names = [f"sender-{number}" for number in range(4)]
+            loads = [asyncio.to_thread(keep_sending, ports, name, is_over) for name in names]
+            under_way = asyncio.gather(*loads)
+            while calls.port.counts[0] < len(names):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await calls.port.stop()
+            while other.counts[0] < len(names):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            is_over.set()
+            found = {outcome for outcomes in await under_way for outcome in outcomes}
+            assert found == {str(Code.OK.value)}
+            await other.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 120))

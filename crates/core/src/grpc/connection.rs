@@ -15,7 +15,7 @@ use tokio::sync::{watch, Notify};
 use tokio::time::{interval, sleep, timeout, Instant, MissedTickBehavior};
 
 use super::door::{Entered, Refusal};
-use super::{call, Link, News, Origin, Shared};
+use super::{call, Link, News, Origin, Phase, Shared};
 
 /// Bytes of a stream, and of a connection, that a client may send ahead.
 const WINDOW: u32 = 1 << 20;
@@ -34,22 +34,31 @@ const GRACE: Duration = Duration::from_secs(3);
 pub(super) async fn accept(
     shared: Arc<Shared>,
     listener: std::net::TcpListener,
-    mut stopped: watch::Receiver<bool>,
+    mut phase: watch::Receiver<Phase>,
 ) {
     let Ok(listener) = TcpListener::from_std(listener) else {
         return;
     };
     tokio::spawn(Arc::clone(&shared).distribute());
+    let (away, leaving) = watch::channel(false);
     loop {
         tokio::select! {
             found = listener.accept() => match found {
-                Ok((socket, peer)) => adopt(&shared, socket, peer, stopped.clone()),
+                Ok((socket, peer)) => adopt(&shared, socket, peer, leaving.clone()),
                 Err(_) => sleep(PAUSE).await,
             },
-            _ = stopped.changed() => break,
+            _ = phase.changed() => break,
         }
     }
+    // Whoever has connected already hears that it should go: reset, its first call would fail.
+    while let Ok(Ok((socket, peer))) = timeout(Duration::ZERO, listener.accept()).await {
+        adopt(&shared, socket, peer, leaving.clone());
+    }
+    // Before anybody is sent away, or he could come back here.
     drop(listener);
+    let _ = away.send(true);
+    // An error means that the server is dropped.
+    let _ = phase.wait_for(|now| *now == Phase::Ending).await;
     let end = Instant::now() + GRACE;
     while Instant::now() < end && !super::hold(&shared.links).is_empty() {
         sleep(Duration::from_millis(5)).await;
@@ -60,7 +69,7 @@ fn adopt(
     shared: &Arc<Shared>,
     socket: TcpStream,
     peer: SocketAddr,
-    stopped: watch::Receiver<bool>,
+    leaving: watch::Receiver<bool>,
 ) {
     let mut links = super::hold(&shared.links);
     if links.len() >= shared.limits.connections {
@@ -83,7 +92,7 @@ fn adopt(
         // Without it answers wait for acknowledgements; it fails on sockets that have ended.
         let _ = socket.set_nodelay(true);
         tokio::select! {
-            () = welcome(&shared, &link, socket, peer, stopped) => {}
+            () = welcome(&shared, &link, socket, peer, leaving) => {}
             () = link.aborted.notified() => {}
         }
         super::hold(&shared.links).remove(&link.key);
@@ -102,7 +111,7 @@ async fn welcome(
     link: &Arc<Link>,
     socket: TcpStream,
     peer: SocketAddr,
-    stopped: watch::Receiver<bool>,
+    leaving: watch::Receiver<bool>,
 ) {
     let local = socket.local_addr().map_or_else(|_| String::new(), shown);
     let door = super::hold(&shared.door).clone();
@@ -118,8 +127,8 @@ async fn welcome(
         local,
     });
     match stream {
-        Entered::Plain(stream) => serve(shared, link, &origin, stream, stopped).await,
-        Entered::Tls(stream) => serve(shared, link, &origin, *stream, stopped).await,
+        Entered::Plain(stream) => serve(shared, link, &origin, stream, leaving).await,
+        Entered::Tls(stream) => serve(shared, link, &origin, *stream, leaving).await,
     }
 }
 
@@ -128,7 +137,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     link: &Arc<Link>,
     origin: &Arc<Origin>,
     socket: S,
-    mut stopped: watch::Receiver<bool>,
+    mut leaving: watch::Receiver<bool>,
 ) {
     let limits = &shared.limits;
     let mut builder = Builder::new();
@@ -144,6 +153,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     let mut watch = Watch::new(connection.ping_pong());
     let mut tick = interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut is_leaving = false;
     loop {
         tokio::select! {
             accepted = connection.accept() => {
@@ -167,9 +177,17 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
                     return;
                 }
             }
-            _ = stopped.changed() => connection.graceful_shutdown(),
+            () = left(&mut leaving), if !is_leaving => {
+                is_leaving = true;
+                connection.graceful_shutdown();
+            }
         }
     }
+}
+
+/// Waits until connections shall end; an error means that the server is dropped.
+async fn left(leaving: &mut watch::Receiver<bool>) {
+    let _ = leaving.wait_for(|now| *now).await;
 }
 
 /// What ends a connection by time.

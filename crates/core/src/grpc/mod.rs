@@ -255,10 +255,19 @@ impl Shared {
     }
 }
 
+/// How far a server has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Serving,
+    /// No connection is accepted, and clients were told to make their next calls elsewhere.
+    Leaving,
+    Ending,
+}
+
 /// A running thread and its connections.
 pub struct Server {
     shared: Arc<Shared>,
-    stopping: watch::Sender<bool>,
+    phase: watch::Sender<Phase>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -291,19 +300,19 @@ impl Server {
             inbound: AtomicUsize::new(0),
             accounts: Mutex::default(),
         });
-        let (stopping, stopped) = watch::channel(false);
+        let (phase, followed) = watch::channel(Phase::Serving);
         let mine = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("grpc".to_owned())
             .spawn(move || {
-                runtime.block_on(connection::accept(Arc::clone(&mine), listener, stopped));
+                runtime.block_on(connection::accept(Arc::clone(&mine), listener, followed));
                 drop(runtime);
                 // Nobody is left who could carry an order out.
                 hold(&mine.calls).clear();
             })?;
         Ok(Self {
             shared,
-            stopping,
+            phase,
             thread: Mutex::new(Some(thread)),
         })
     }
@@ -401,13 +410,23 @@ impl Server {
         )
     }
 
-    /// Tells clients to go elsewhere, waits so long for calls under way, and ends the thread.
+    /// Accepts no further connections and tells clients to go elsewhere (GOAWAY). Calls under way go on, and so
+    /// do those that a client began before it heard of it; the others it makes elsewhere by itself.
+    pub fn leave(&self) {
+        self.enter(Phase::Leaving);
+    }
+
+    /// Leaves, waits so long for calls under way, and ends the thread.
     pub fn stop(&self) {
-        // Nobody listens any more when the thread has ended by itself.
-        let _ = self.stopping.send(true);
+        self.enter(Phase::Ending);
         if let Some(thread) = hold(&self.thread).take() {
             let _ = thread.join();
         }
+    }
+
+    fn enter(&self, phase: Phase) {
+        self.phase
+            .send_if_modified(|now| std::mem::replace(now, phase.max(*now)) < phase);
     }
 
     fn order(&self, call: u64, order: Option<Order>) -> bool {

@@ -465,9 +465,8 @@ class PortIngest:
         """Know a new connection; one from an odd address gets no sends answered here."""
         self.enter(key, address)
         self._path.on_loop += 1
-        if self._path.on_loop == 1:
-            for hear in self._path.begins:
-                hear()
+        for hear in self._path.begins if self._path.on_loop == 1 else ():
+            hear()
 
     def enter(self, key: int, address: str) -> None:
         """Know a connection that a thread serves: what it leaves to the loop is fed here."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tools.attack.grpc_client import GrpcClient
 
 import http2_peer as http2
 from grpc_calls import fronted, message
@@ -243,3 +244,20 @@ def test_connection_has_its_share_of_unanswered_requests_and_one_that_is_alone_a
 def rss_bytes() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_client_of_several_addresses_is_served_by_the_name_of_the_first(tmp_path: Path) -> None:
+    """grpcio names all of them as the authority of its calls, which is none of HTTP/2."""
+
+    def attack(port: int) -> None:
+        with GrpcClient(f"ipv4:127.0.0.1:{port},127.0.0.1:{port}") as client:
+            # The name is a text that is sent once, and a row of a table from then on.
+            for _ in range(3):
+                assert client.send("Normal", [b"x"]).status.code == 20000
+            request = pb.QueryRouteRequest()
+            request.topic.name = "Normal"
+            (queue,) = client.call("QueryRoute", request).message_queues
+            (address,) = queue.broker.endpoints.addresses
+            assert (address.host, address.port) == ("127.0.0.1", port)
+
+    run(tmp_path, attack)

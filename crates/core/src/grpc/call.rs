@@ -14,7 +14,7 @@ use tokio::time::{sleep_until, timeout, Instant};
 
 use super::messages::{Fault, Reader, INTERNAL};
 use super::orders::{Order, Orders};
-use super::{signature, Handle, Head, Link, News, Origin, Shared};
+use super::{authority, signature, Handle, Head, Link, News, Origin, Shared};
 
 const GRPC: &[u8] = b"application/grpc";
 /// `DEADLINE_EXCEEDED`.
@@ -45,7 +45,7 @@ pub(super) async fn serve(
             authority: parts
                 .uri
                 .authority()
-                .map_or_else(String::new, ToString::to_string),
+                .map_or_else(String::new, authority::first),
         });
         let secrets = super::hold(&shared.secrets).clone();
         let account = secrets

@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{watch, Notify};
 use tokio::time::{interval, sleep, timeout, Instant, MissedTickBehavior};
 
+use super::authority::OneAuthority;
 use super::door::{Entered, Refusal};
 use super::{call, Link, News, Origin, Phase, Shared};
 
@@ -147,7 +148,12 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         .max_concurrent_streams(limits.calls)
         .max_header_list_size(limits.header_bytes)
         .max_send_buffer_size(SEND_BUFFER);
-    let Ok(Ok(mut connection)) = timeout(limits.patience, builder.handshake(socket)).await else {
+    let Ok(Ok(mut connection)) = timeout(
+        limits.patience,
+        builder.handshake(OneAuthority::new(socket)),
+    )
+    .await
+    else {
         return;
     };
     let mut watch = Watch::new(connection.ping_pong());

@@ -16,6 +16,7 @@
 
 mod acks;
 mod asked;
+mod authority;
 mod balancer;
 mod call;
 mod connection;

@@ -108,7 +108,7 @@ def proxies(world: ProxyWorld) -> Iterator[tuple[Balancer, list[Process]]]:
         one.kill()
 
 
-@pytest.mark.parametrize("make", ["python", "go"])
+@pytest.mark.parametrize("make", ["python", "java", "go", "node"])
 def test_rolling_restart_of_proxies_loses_no_send_of_a_foreign_client(
     world: ProxyWorld, proxies: tuple[Balancer, list[Process]], make: str
 ) -> None:

@@ -91,21 +91,26 @@ impl Frames {
 
     /// Sees the next bytes.
     fn pass(&mut self, mut data: &mut [u8]) {
-        while let Some(first) = data.first() {
+        while !data.is_empty() {
             if self.left == 0 {
-                self.head[self.have] = *first;
-                self.have += 1;
-                data = &mut data[1..];
+                let free = self.head.get_mut(self.have..).unwrap_or_default();
+                let count = free.len().min(data.len());
+                let (now, rest) = data.split_at_mut(count);
+                free.iter_mut().zip(now).for_each(|(to, from)| *to = *from);
+                self.have += count;
+                data = rest;
                 if self.have == HEAD {
                     self.begin();
                 }
                 continue;
             }
             let (now, rest) = data.split_at_mut(self.left.min(data.len()));
-            if self.is_block {
-                now.iter_mut().for_each(|byte| self.payload(byte));
-            }
             self.left -= now.len();
+            if self.is_block {
+                for byte in now {
+                    self.payload(byte);
+                }
+            }
             data = rest;
         }
     }
@@ -232,7 +237,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for OneAuthority<S> {
         let before = buffer.filled().len();
         let found = Pin::new(&mut self.inner).poll_read(context, buffer);
         if matches!(found, Poll::Ready(Ok(()))) {
-            self.frames.pass(&mut buffer.filled_mut()[before..]);
+            let news = buffer.filled_mut().get_mut(before..);
+            self.frames.pass(news.unwrap_or_default());
         }
         found
     }

@@ -67,12 +67,12 @@ def _pump(client: socket.socket, server: socket.socket) -> None:
             selector.register(one, selectors.EVENT_READ)
         while True:
             for key, _ in selector.select():
-                one = key.fileobj
-                assert isinstance(one, socket.socket)
-                data = one.recv(PUMPED)
+                heard = key.fileobj
+                assert isinstance(heard, socket.socket)
+                data = heard.recv(PUMPED)
                 if not data:
                     return
-                others[one].sendall(data)
+                others[heard].sendall(data)
 
 
 def our_proxy(name: str, folder: Path, name_servers: str, port: int) -> Process:

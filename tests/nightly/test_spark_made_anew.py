@@ -35,7 +35,7 @@ def test_a_topic_made_anew_under_a_job_is_named_by_its_report(
 
     def fill(count: int) -> None:
         running.create_topic(topic, 1)
-        running.send(topic, [Message(topic, b"x", keys=["k"]) for _ in range(count)], 0)
+        running.send(topic, [Message(topic, b"x", keys=("k",)) for _ in range(count)], 0)
 
     fill(20)
     said: list[str] = []

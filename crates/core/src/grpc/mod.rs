@@ -25,7 +25,6 @@ mod fields;
 pub mod forward;
 mod messages;
 mod orders;
-mod popped;
 mod sends;
 pub mod shown;
 mod signature;

@@ -5,6 +5,8 @@
 //! remoting has compressed, too many deliveries, an address of IPv6, a text that is no UTF-8) is not
 //! shown here, and the whole pop is left to the front.
 
+mod popped;
+
 use std::collections::HashSet;
 use std::fmt::Write as _;
 

@@ -6,7 +6,7 @@
 //! **Invariant.** Either every message of the answer is shown with its handle, or the front gets all of
 //! them: nothing of an answer that is odd in any way is sent from here.
 
-use super::shown::{begun, ended, Named, View};
+use super::{begun, ended, Named, View};
 use crate::codec::properties::find;
 use crate::codec::record::records;
 use crate::ingest::scan::number;

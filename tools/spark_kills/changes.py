@@ -48,7 +48,11 @@ READ = """
 import json, sys
 from pyspark.sql import SparkSession
 from roquet.spark.jobs import cdc
-spark = SparkSession.builder.master("local[2]").getOrCreate()
+from roquet.spark.jobs.lake import configuration
+builder = SparkSession.builder.master("local[2]")
+for key, value in configuration(sys.argv[2]).items():
+    builder = builder.config(key, value)
+spark = builder.getOrCreate()
 rows = cdc.table(spark, sys.argv[1]).select("id", "n").collect()
 print(json.dumps([[it.id, it.n] for it in rows]))
 """
@@ -187,7 +191,7 @@ class Changes(World):
         """Return key and value of each row, as a reader of the table finds them."""
         env = {**os.environ, **SHORT_LIVED}
         found = subprocess.run(
-            [sys.executable, "-c", READ, str(self.out)],
+            [sys.executable, "-c", READ, str(self.out), self.form],
             capture_output=True,
             text=True,
             check=True,

@@ -246,6 +246,8 @@ def test_the_master_keeps_the_bytes_no_longer(tmp_path: Path) -> None:
     with opened(tmp_path) as store, feeding(store) as peer:
         fill(store, 300, 10_000)
         store.flush()
+        while store.dispatch_behind():
+            time.sleep(0.001)
         assert store.delete_expired(2**62) > 0
         peer.begin(1)
         kind, why = peer.end()

@@ -345,7 +345,7 @@ def test_refusals_end_our_tool_with_one_line(
     there = ("-n", both.namesrv, "-b", both.ours.address)
     assert ours("createUser", *there, "-u", "x", "-p", "canary-of-x") == (1, "")
     err = capsys.readouterr().err
-    assert "username cannot be null." in err
+    assert "username cannot be null" in err
     assert err.count("\n") == 1
     assert "canary-of-x" not in err
 

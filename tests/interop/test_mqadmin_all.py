@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 OTHER_DEFAULTS = {"transactionOpBatchInterval": ("100", "3000")}
 """Settings whose default is another on purpose: ours and Java's."""
+LISTS_CLIENTS = ("consumerProgress", "producer")
+"""What these show has the consumers that other commands have made, until those have left."""
+LOOKS = 20
+"""So often they are asked: with a machine that has other work a consumer leaves seconds later."""
 
 
 @dataclasses.dataclass
@@ -38,8 +43,19 @@ class Pair:
         return self.driver.mqadmin_for(command.limit_s, command.name, "-n", twin.namesrv, *given)
 
     def both(self, command: commands.Command) -> Iterator[tuple[str, str]]:
+        numbers = command.result != commands.APART
         for words in command.asked:
-            yield self.run(self.ours, command, words), self.run(self.java, command, words)
+            ours, java = self._run_both(command, words)
+            for _ in range(LOOKS if command.name in LISTS_CLIENTS else 0):
+                shown = self.ours.shown(ours, numbers=numbers)
+                if shown == self.java.shown(java, numbers=numbers):
+                    break
+                time.sleep(0.5)
+                ours, java = self._run_both(command, words)
+            yield ours, java
+
+    def _run_both(self, command: commands.Command, words: str) -> tuple[str, str]:
+        return self.run(self.ours, command, words), self.run(self.java, command, words)
 
 
 @pytest.fixture(scope="module")

@@ -138,6 +138,14 @@ def read(text: str | bytes | None) -> dict[str, str]:
     return found
 
 
+def is_half_of(properties: Mapping[str, str], message_id: str, topic: str) -> bool:
+    """Tell whether a stored half message is the one of this id that belongs to a topic.
+
+    What an index finds under an id may have it as another key, or be of another topic.
+    """
+    return properties.get(UNIQ_KEY) == message_id and properties.get(REAL_TOPIC) == topic
+
+
 def size(text: str) -> int:
     """Return the UTF-8 bytes of a property string, which may be at most SIZE_MAX."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -112,9 +112,7 @@ class Queries:
             if not is_whole(data):
                 continue
             record = read_records(data, check_crc=False)[0]
-            said = props.read(record.properties)
-            # Another key, or a message of another topic, may have the same text.
-            if said.get(props.UNIQ_KEY) != key or said.get(props.REAL_TOPIC) != request.topic:
+            if not props.is_half_of(props.read(record.properties), key, request.topic):
                 continue
             at = record.physical_offset
             is_in_queue = self._messages.record_now(at) is not None

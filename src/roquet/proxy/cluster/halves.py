@@ -43,9 +43,7 @@ async def find_half(calls: Calls, broker: str, topic: str, message_id: str) -> H
         raise Rejected(Code.INTERNAL_SERVER_ERROR, text) from error
     found: HalfPlace | None = None
     for record in records:
-        said = props.read(record.properties)
-        # Another key, or a message of another topic, may have the same text.
-        if said.get(props.UNIQ_KEY) != message_id or said.get(props.REAL_TOPIC) != topic:
+        if not props.is_half_of(props.read(record.properties), message_id, topic):
             continue
         if found is None or record.physical_offset > found.physical_offset:
             found = HalfPlace(record.physical_offset, record.queue_offset, broker)

@@ -10,6 +10,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 import http2_peer as http2
+from roquet.base.overriding import override
 from roquet.model.topic import TopicConfig
 from roquet.protocol.pop.handle import ReceiptHandle
 from roquet.proxy import messages as pb
@@ -69,6 +70,15 @@ class Answered:
     def finish(self, status: int, text: str) -> None:
         assert self.ended is None, "a call ends once"
         self.ended = status, text
+
+
+class Gone(Answered):
+    """A call whose client has gone before the core's answer."""
+
+    @override
+    async def send_framed(self, messages: bytes) -> bool:
+        assert messages
+        return False
 
 
 class Told:

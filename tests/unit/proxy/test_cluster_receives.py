@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cluster_calls import World, run
-from grpc_calls import PLAIN, Answered, acknowledgement, consumer, message, received, shown
-from roquet.base.overriding import override
+from grpc_calls import PLAIN, Answered, Gone, acknowledgement, consumer, message, received, shown
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
@@ -121,12 +120,6 @@ def test_popped_messages_that_need_a_look_are_given_by_the_front(tmp_path: Path)
 
 
 def test_popped_messages_that_nobody_takes_come_again_soon_and_by_the_front(tmp_path: Path) -> None:
-    class Gone(Answered):
-        @override
-        async def send_framed(self, messages: bytes) -> bool:
-            assert messages
-            return False
-
     async def tell(world: World) -> None:
         await dispatched(world)
         await begun(world, "left")

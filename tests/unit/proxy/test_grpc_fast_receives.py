@@ -15,6 +15,7 @@ from grpc_calls import (
     Answered,
     Calls,
     Counting,
+    Gone,
     called,
     consumer,
     message,
@@ -22,7 +23,6 @@ from grpc_calls import (
     received,
     shown,
 )
-from roquet.base.overriding import override
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.proxy import messages as pb
 from roquet.proxy.rules.codes import Code
@@ -154,12 +154,6 @@ def test_ordered_groups_and_settings_that_wait_are_the_fronts(tmp_path: Path) ->
 
 
 def test_answer_that_nobody_takes_comes_again_soon(tmp_path: Path) -> None:
-    class Gone(Answered):
-        @override
-        async def send_framed(self, messages: bytes) -> bool:
-            assert messages
-            return False
-
     async def main() -> None:
         async with ready(tmp_path) as calls:
             await begun(calls, "g")

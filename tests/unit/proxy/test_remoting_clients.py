@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from typing import TYPE_CHECKING
 
 from broker_harness import ext
@@ -16,6 +17,7 @@ from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import FLAG_ONE_WAY, Command, bytes_of, reply_to
 from roquet.proxy.remoting.limits import HEARTBEATS_BYTES_MAX
 from roquet.testing.cluster import cluster, running_broker, running_name_server
+from roquet.testing.java import free_port
 from transaction_harness import COMMIT, QUICK, end_command
 
 if TYPE_CHECKING:
@@ -222,11 +224,12 @@ def test_held_pulls_end_by_a_message_or_by_the_proxys_stop(tmp_path: Path) -> No
 
 @on_loop
 async def _restarted(folder: Path) -> None:
+    # The kernel gives the port above one of its choice to connections, so slaves could not have it.
+    changes = {"listenPort": str(free_port(random.Random()))}
     async with running_name_server(folder / "n") as names:
         address = f"127.0.0.1:{names.server.port}"
         async with proxy(address) as door, proxy_client(door) as client:
-            async with running_broker(folder / "b", address) as broker:
-                port = broker.identity.address.rpartition(":")[2]
+            async with running_broker(folder / "b", address, changes=changes):
                 await until(lambda: "broker-a" in names.table.topics)
                 assert (await client.send(TOPIC)).code == 0
                 assert (await client.beat("one@1", GROUP, TOPIC)).code == 0
@@ -242,8 +245,7 @@ async def _restarted(folder: Path) -> None:
             for answer in (await client.send(TOPIC), await client.pull(TOPIC)):
                 assert answer.code in (1, 17), answer
                 assert "broker-a" in (answer.remark or "")
-            changes = {"listenPort": port}
-            async with running_broker(folder / "b", address, changes=changes) as broker:
+            async with running_broker(folder / "b", address, changes=changes):
                 await until(lambda: "broker-a" in names.table.topics)
 
                 async def back() -> bool:

@@ -7,6 +7,8 @@ const {
   ConsumeResult, FilterExpression, LitePushConsumerImpl, Producer, PushConsumer, SimpleConsumer,
 } = require('rocketmq-client-nodejs');
 
+// Of the protocol's TransactionResolution, which the package does not export.
+const RESOLUTIONS = { commit: 1, rollback: 2 };
 const endpoints = process.argv[2];
 const logger = { info() {}, warn() {}, debug() {}, error: console.error };
 const common = { endpoints, logger, requestTimeout: 10000, namespace: '' };
@@ -45,18 +47,26 @@ function made(topic, one) {
   return message;
 }
 
-async function producer(topic) {
-  if (!producers.has(topic)) {
-    const made = new Producer({ ...common, topic });
+async function producer(topic, check = null) {
+  const name = JSON.stringify([ topic, check ]);
+  if (!producers.has(name)) {
+    const asked = [];
+    const checker = {
+      async check(message) {
+        asked.push(message.messageId);
+        return RESOLUTIONS[check];
+      },
+    };
+    const made = new Producer({ ...common, topic, ...check && { checker } });
     await made.startup();
-    producers.set(topic, made);
+    producers.set(name, { made, asked });
   }
-  return producers.get(topic);
+  return producers.get(name);
 }
 
 const known = {
   async send({ topic, messages }) {
-    const via = await producer(topic);
+    const via = (await producer(topic)).made;
     const answers = [];
     for (const one of messages) {
       try {
@@ -69,7 +79,18 @@ const known = {
     return answers;
   },
   async recall({ topic, handle }) {
-    return (await (await producer(topic)).recallMessage(topic, handle)).messageId;
+    return (await (await producer(topic)).made.recallMessage(topic, handle)).messageId;
+  },
+  async transaction({ topic, message, end, check }) {
+    const via = (await producer(topic, check)).made;
+    const transaction = via.beginTransaction();
+    const receipt = await via.send(made(topic, message), transaction);
+    if (end === 'commit') await transaction.commit();
+    if (end === 'rollback') await transaction.rollback();
+    return { id: receipt.messageId };
+  },
+  async checked({ topic, check }) {
+    return (await producer(topic, check)).asked;
   },
   async open({ topic, group, expression = '*', wait_s = 5 }) {
     const consumer = new SimpleConsumer({

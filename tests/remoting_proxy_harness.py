@@ -135,11 +135,26 @@ async def proxy_client(
         asked.append(request.command)
         return None if answer is None else answer(request)
 
-    if isinstance(address, RemotingProxy):
-        address = f"127.0.0.1:{address.server.port}"
     client = Client(clock=SystemClock(), handlers=[Route(ASKED, handle, "answers")])
     await client.start()
     try:
-        yield ProxyClient(address, client, asked, sign)
+        yield ProxyClient(_address(address), client, asked, sign)
     finally:
         await client.stop()
+
+
+@contextlib.asynccontextmanager
+async def proxy_clients(door: RemotingProxy, count: int) -> AsyncGenerator[list[ProxyClient]]:
+    """Connect many clients in one step: errors inside hundreds of blocks take minutes to show."""
+    clients = [Client(clock=SystemClock()) for _ in range(count)]
+    try:
+        for client in clients:
+            await client.start()
+        yield [ProxyClient(_address(door), client, []) for client in clients]
+    finally:
+        for client in clients:
+            await client.stop()
+
+
+def _address(door: str | RemotingProxy) -> str:
+    return f"127.0.0.1:{door.server.port}" if isinstance(door, RemotingProxy) else door

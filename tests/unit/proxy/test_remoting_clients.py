@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from broker_harness import ext
 from remoting_harness import on_loop, until
-from remoting_proxy_harness import ProxyClient, proxy, proxy_client, until_so
+from remoting_proxy_harness import ProxyClient, proxy, proxy_client, proxy_clients, until_so
 from roquet.model.queue import MessageQueue
 from roquet.protocol.bodies.clients import HeartbeatData
 from roquet.protocol.bodies.locks import LockRequest, decode_locked
@@ -270,8 +270,7 @@ async def _many(folder: Path) -> None:
     count = 300
     async with cluster(folder) as it, proxy(it.name_servers) as door:
         assert (await it.send(TOPIC)).code == 0
-        async with contextlib.AsyncExitStack() as stack:
-            clients = [await stack.enter_async_context(proxy_client(door)) for _ in range(count)]
+        async with proxy_clients(door, count) as clients:
             answers = await asyncio.gather(
                 *(client.beat(f"c@{i}", f"g{i % 60}", TOPIC) for i, client in enumerate(clients))
             )
@@ -325,11 +324,12 @@ async def _kept(folder: Path) -> None:
     async with cluster(folder) as it, proxy(it.name_servers) as door:
         half = HEARTBEATS_BYTES_MAX // 2
         beat = Command(RequestCode.HEART_BEAT, {"padding": "x" * 1_000_000}, body)
-        async with contextlib.AsyncExitStack() as stack:
-            for _ in range(half // bytes_of(beat)):
-                client = await stack.enter_async_context(proxy_client(door))
+        async with (
+            proxy_clients(door, half // bytes_of(beat)) as clients,
+            proxy_client(door) as last,
+        ):
+            for client in clients:
                 assert (await client.call(beat)).code == 0
-            last = await stack.enter_async_context(proxy_client(door))
             refused = await last.call(beat)
             assert (refused.code, "no room for one of" in (refused.remark or "")) == (2, True)
             # Those who need much do not stand in the way of those who need little.

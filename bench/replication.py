@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import random
 import shutil
 import statistics
@@ -19,12 +17,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench import weights
-from bench.run import HERE, commit, loadgen
+from bench.result_files import circumstances, save
+from bench.run import build_loadgen, loadgen
 from bench.scenarios import Scenario
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
@@ -128,8 +126,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--folder", default=None, help="where the stores are made")
     given = parser.parse_args(arguments)
-    manifest = HERE / "loadgen/Cargo.toml"
-    subprocess.run(["cargo", "build", "-q", "--release", "--manifest-path", manifest], check=True)
+    build_loadgen()
+    about = circumstances("replication", "bench.replication")
     folder = Path(tempfile.mkdtemp(prefix="roquet-replication-", dir=given.folder))
     kinds: list[str] = given.kinds.split(",")
     runs: dict[str, dict[str, list[Figures]]] = {load.name: {} for load in LOADS}
@@ -146,10 +144,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     rows = {name: {kind: summary(r) for kind, r in found.items()} for name, found in runs.items()}
-    return _tell(rows)
+    _tell(rows)
+    print(f"written: {save({**about, 'cpu_at_most': CPU_AT_MOST, 'rows': rows})}")
+    return 0
 
 
-def _tell(rows: dict[str, dict[str, dict[str, list[float]]]]) -> int:
+def _tell(rows: dict[str, dict[str, dict[str, list[float]]]]) -> None:
     for name, found in rows.items():
         for kind, figures in found.items():
             print(f"{name:6} {kind:6} {figures}")
@@ -157,18 +157,6 @@ def _tell(rows: dict[str, dict[str, dict[str, list[float]]]]) -> int:
             if {"alone", kind} <= found.keys():
                 ratio = found[kind]["cpu_us"][0] / found["alone"]["cpu_us"][0]
                 print(f"{name:6} {kind}/alone CPU {ratio:.2f} (at most {CPU_AT_MOST})")
-    result = {
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}",
-        "commit": commit(),
-        "command": "python -m bench.replication " + " ".join(sys.argv[1:]),
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "cpu_at_most": CPU_AT_MOST,
-        "rows": rows,
-    }
-    target = HERE / "results" / f"replication-{datetime.now(UTC):%Y%m%d-%H%M}-{commit()}.json"
-    target.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"written: {target}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -11,21 +11,18 @@ import argparse
 import dataclasses
 import functools
 import json
-import os
-import platform
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from bench import checks, processes, recovery, report, scenarios
+from bench import checks, processes, recovery, report, result_files, scenarios
 from bench.peers import kafka, nats
 from bench.peers.server import Peer
 from bench.plan import FULL, QUICK, RECOVERY_S, START_S, Plan, Watch, minutes
@@ -57,6 +54,12 @@ PEERS = ("nats", "kafka")
 """What else is measured where a load can be compared."""
 
 Figures = dict[str, float]
+
+
+def build_loadgen() -> None:
+    """Build the load generator where it is not up to date. Raises CalledProcessError."""
+    manifest = HERE / "loadgen/Cargo.toml"
+    subprocess.run(["cargo", "build", "-q", "--release", "--manifest-path", manifest], check=True)
 
 
 def loadgen(
@@ -268,14 +271,6 @@ def start_times(arguments: argparse.Namespace, count: int) -> dict[str, object]:
     }
 
 
-def commit() -> str:
-    """Return the short commit, marked when the tree is not clean."""
-    text = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-    )
-    return text.stdout.strip() or "unknown"
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Group:
     """Scenarios that share their brokers."""
@@ -357,7 +352,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
 
 
 def main() -> int:
-    """Measure, print the table, write bench/results/*.json."""
+    """Measure, print the table, write bench/results/brokers-*.json."""
     parser = argparse.ArgumentParser(prog="bench.run", description=__doc__)
     plans = parser.add_mutually_exclusive_group()
     plans.add_argument("--quick", action="store_true", help="one short pair of everything")
@@ -371,10 +366,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="draws the frame shapes")
     parser.add_argument("--no-read-back", action="store_true", help="check no run's messages")
     arguments = parser.parse_args()
-    subprocess.run(
-        ["cargo", "build", "-q", "--release", "--manifest-path", HERE / "loadgen/Cargo.toml"],
-        check=True,
-    )
+    build_loadgen()
     plan = _plan(arguments)
     groups = _groups(arguments)
     read_back = not arguments.no_read_back
@@ -386,7 +378,7 @@ def main() -> int:
     total += sum(extra.values())
     print(f"{plan}: about {minutes(total)}", flush=True)
     watch = Watch(total, functools.partial(print, flush=True))
-    measured = commit()
+    about = result_files.circumstances("brokers", "bench.run")
     rows: list[dict[str, object]] = []
     for group in groups:
         rows += run_group(group, plan, watch, arguments)
@@ -398,17 +390,8 @@ def main() -> int:
         fill = functools.partial(measure, load, secs=plan.secs)
         rows += recovery.rows(_rocketmq(arguments), arguments.folder, fill)
         watch.done("recovery", extra["recovery"])
-    result = {
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}",
-        "python": platform.python_version(),
-        "commit": measured,
-        "command": "python -m bench.run " + " ".join(sys.argv[1:]),
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seed": arguments.seed,
-        "rows": rows,
-    }
-    target = HERE / "results" / f"{datetime.now(UTC):%Y%m%d-%H%M}-{measured}.json"
-    target.write_text(json.dumps(result, indent=1) + "\n")
+    result = {**about, "seed": arguments.seed, "rows": rows}
+    target = result_files.save(result)
     report.show(result, Console())
     print(f"written to {target}")
     return 0

@@ -17,20 +17,18 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import platform
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench import checks, processes
-from bench.run import HERE, LOADGEN, commit
+from bench.result_files import circumstances, save
+from bench.run import LOADGEN
 from roquet.protocol import properties as props
 from roquet.store.records import read_records
 from roquet.testing.cluster import pull_command
@@ -245,17 +243,13 @@ def main() -> None:
     parser.add_argument("--folder", help="where the stores are")
     options = parser.parse_args()
     only = set(options.only.split(","))
-    load_before = os.getloadavg()[0]
+    about = circumstances("timers", "bench.timers")
     with tempfile.TemporaryDirectory(prefix="roquet-timers-", dir=options.folder) as place:
         rows = {
             kind: measure(kind, Path(place) / kind, only, options.pending)
             for kind in options.kinds.split(",")
         }
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M")
-    machine = {"cpus": os.cpu_count(), "system": platform.platform(), "load": load_before}
-    result = {"machine": machine, "pending": options.pending, "rows": rows}
-    path = HERE / "results" / f"timers-{stamp}-{commit()}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
+    path = save({**about, "pending": options.pending, "rows": rows})
     sys.stdout.write(f"{path}\n")
 
 

@@ -12,9 +12,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import os
-import platform
 import re
 import shutil
 import subprocess
@@ -22,12 +19,11 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench import processes
-from bench.run import HERE, commit
+from bench.result_files import circumstances, save
 
 if TYPE_CHECKING:
     from bench.processes import Broker
@@ -113,23 +109,14 @@ def main() -> None:
     parser.add_argument("--no-consumer", dest="consumer", action="store_false")
     parser.add_argument("--folder", help="where the stores are")
     options = parser.parse_args()
-    load_before = os.getloadavg()[0]
+    about = circumstances("at-rest", "bench.features.at_rest")
     rows: dict[str, list[dict[str, Used]]] = defaultdict(list)
     with tempfile.TemporaryDirectory(prefix="roquet-rest-", dir=options.folder) as place:
         for _ in range(options.rounds):
             for kind in options.kinds.split(","):
                 rows[kind].append(measure(kind, Path(place) / kind, options))
                 show(kind, rows[kind][-1])
-    machine = {
-        "cpus": os.cpu_count(),
-        "system": platform.platform(),
-        "load": [load_before, os.getloadavg()[0]],
-    }
-    result = {"machine": machine, "secs": options.secs, "rows": rows}
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M")
-    path = HERE / "results" / f"at-rest-{stamp}-{commit()}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(path)
+    print(save({**about, "secs": options.secs, "rows": rows}))
 
 
 if __name__ == "__main__":

@@ -16,20 +16,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import platform
 import statistics
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import roquet
 from bench import processes
 from bench.features.clients import peers
-from bench.run import commit
+from bench.result_files import circumstances, save
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -182,20 +179,9 @@ def measured(cases: list[str], count: int, rounds: int) -> dict[str, list[float]
 
 def write_beside(own: dict[str, list[float]], options: argparse.Namespace) -> None:
     """Measure the clients of others and write all figures of the run to one file."""
-    load = os.getloadavg()[0]
-    others = peers.measured(options.count, options.rounds)
-    when = datetime.now(UTC).strftime("%Y%m%d-%H%M")
-    path = Path(f"bench/results/clients-{when}-{commit()}.json")
-    result = {
-        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
-        "commit": commit(),
-        "command": "python -m bench.features.client " + " ".join(sys.argv[1:]),
-        "load": [round(load, 1), round(os.getloadavg()[0], 1)],
-        "count": options.count,
-        "cpu_us": {"roquet": own, **others},
-    }
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(path)
+    about = circumstances("clients", "bench.features.client")
+    figures = {"roquet": own, **peers.measured(options.count, options.rounds)}
+    print(save({**about, "count": options.count, "cpu_us": figures}))
 
 
 def main() -> int:

@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench import processes, weights
-from bench.run import HERE, TOPIC, commit, loadgen
+from bench.result_files import circumstances, save
+from bench.run import TOPIC, loadgen
 from bench.scenarios import send
 from roquet.testing import java
 
@@ -65,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--secs", type=float, default=1)
     given = parser.parse_args(arguments)
+    about = circumstances("floor", "bench.features.floor")
     rows: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory(prefix="roquet-floor-") as name:
         folder = Path(name)
@@ -88,16 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for kind, found in row.items():
             middle = statistics.median(found)
             print(f"{load:10} {kind:7} {middle:5.1f} ({min(found):.1f} to {max(found):.1f}) us")
-    result = {
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}",
-        "load_average": os.getloadavg()[0],
-        "commit": commit(),
-        "command": "python -m bench.features.floor " + " ".join(sys.argv[1:]),
-        "cpu_us_a_message": rows,
-    }
-    target = HERE / "results" / f"floor-{datetime.now(UTC):%Y%m%d-%H%M}-{commit()}.json"
-    target.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"written: {target}")
+    print(f"written: {save({**about, 'cpu_us_a_message': rows})}")
     return 0
 
 

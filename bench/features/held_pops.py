@@ -13,19 +13,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
-import json
-import os
-import platform
 import shutil
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench import processes, timers
-from bench.run import HERE, commit
+from bench.result_files import circumstances, save
 from roquet.base.overriding import override
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
@@ -203,7 +199,7 @@ def main() -> None:
     parser.add_argument("--secs", type=float, default=20)
     parser.add_argument("--folder", help="where the stores are")
     options = parser.parse_args()
-    load_before = os.getloadavg()[0]
+    about = circumstances("held-pops", "bench.features.held_pops")
     rows: dict[str, Figures] = {}
     with tempfile.TemporaryDirectory(prefix="roquet-held-", dir=options.folder) as place:
         for kind in options.kinds.split(","):
@@ -221,11 +217,7 @@ def main() -> None:
     if {"roquet", "java"} <= rows.keys():
         ratio = rows["roquet"]["cpu_us"] / rows["java"]["cpu_us"]
         sys.stdout.write(f"CPU x {ratio:.2f} of Java's (goal 0.5)\n")
-    machine = {"cpus": os.cpu_count(), "system": platform.platform(), "load": load_before}
-    result = {"machine": machine, "pops": options.pops, "rate": options.rate, "rows": rows}
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M")
-    path = HERE / "results" / f"held-pops-{stamp}-{commit()}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
+    path = save({**about, "pops": options.pops, "rate": options.rate, "rows": rows})
     sys.stdout.write(f"{path}\n")
 
 

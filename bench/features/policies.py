@@ -13,20 +13,18 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench import checks, processes, scenarios
 from bench.access import Access, certificate
-from bench.run import HERE, TOPIC, commit, loadgen
+from bench.result_files import circumstances, save
+from bench.run import TOPIC, build_loadgen, loadgen
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 
@@ -65,27 +63,17 @@ def main() -> int:
     parser.add_argument("--entries", type=int, default=1000)
     parser.add_argument("--no-java", action="store_true", help="compare ours alone")
     options = parser.parse_args()
-    manifest = HERE / "loadgen/Cargo.toml"
-    subprocess.run(["cargo", "build", "-q", "--release", "--manifest-path", manifest], check=True)
+    build_loadgen()
     kinds = BROKERS[:2] if options.no_java else BROKERS
     runs = len(kinds) * len(TRANSPORTS)
     planned_s = runs * (len(LOADS) * options.pairs * (options.secs + LOAD_S) + options.warm_up)
     print(f"about {(planned_s + START_S) / 60:.0f} min", flush=True)
-    found: dict[str, object] = {
-        "commit": commit(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "command": "python -m bench.features.policies " + " ".join(sys.argv[1:]),
-        "load_before": os.getloadavg(),
-    }
+    about = circumstances("policies", "bench.features.policies")
     with contextlib.ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="policies-")))
         brokers = [stack.enter_context(started(kind, place, options.entries)) for kind in kinds]
-        found["figures"] = measured(dict(zip(kinds, brokers, strict=True)), options)
-    found["load_after"] = os.getloadavg()
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M")
-    file = HERE / "results" / f"policies-{stamp}-{found['commit']}.json"
-    file.write_text(json.dumps(found, indent=1) + "\n")
-    print(file)
+        figures = measured(dict(zip(kinds, brokers, strict=True)), options)
+    print(save({**about, "figures": figures}))
     return 0
 
 

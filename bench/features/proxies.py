@@ -15,7 +15,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import platform
 import random
 import resource
 import socket
@@ -24,12 +23,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from bench import weights
-from bench.run import HERE, LOADGEN, commit
+from bench.result_files import circumstances, save
+from bench.run import LOADGEN, build_loadgen
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.protocol.bodies.groups import encode_group
 from roquet.protocol.codes import RequestCode
@@ -84,21 +83,12 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--only", default="local,cluster")
     options = parser.parse_args()
-    manifest = HERE / "loadgen/Cargo.toml"
-    subprocess.run(["cargo", "build", "-q", "--release", "--manifest-path", manifest], check=True)
+    build_loadgen()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    found = {
-        "commit": commit(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "load_before": os.getloadavg(),
-        "figures": [run(mode, options) for mode in options.only.split(",")],
-        "load_after": os.getloadavg(),
-    }
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M")
-    file = HERE / "results" / f"proxies-{stamp}-{found['commit']}.json"
-    file.write_text(json.dumps(found, indent=1) + "\n")
-    print(file)
+    about = circumstances("proxies", "bench.features.proxies")
+    figures = [run(mode, options) for mode in options.only.split(",")]
+    print(save({**about, "figures": figures}))
 
 
 def run(mode: str, options: argparse.Namespace) -> dict[str, object]:

@@ -11,19 +11,15 @@ what the broker uses while it waits. The first round warms the broker up and doe
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import shutil
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench import checks, processes, timers
-from bench.run import HERE, commit
+from bench.result_files import circumstances, save
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.pop import PopMessageRequest
@@ -108,7 +104,7 @@ def main() -> None:
     parser.add_argument("--invisible", type=int, default=60, help="seconds")
     parser.add_argument("--folder", help="where the stores are")
     options = parser.parse_args()
-    load_before = os.getloadavg()[0]
+    about = circumstances("revive", "bench.features.revive")
     with tempfile.TemporaryDirectory(prefix="roquet-revive-", dir=options.folder) as place:
         rows = {
             kind: measure(kind, Path(place) / kind, options.messages, options.invisible)
@@ -117,11 +113,7 @@ def main() -> None:
     if {"roquet", "java"} <= rows.keys():
         ratio = rows["roquet"]["cpu_us"] / rows["java"]["cpu_us"]
         sys.stdout.write(f"CPU x {ratio:.2f} of Java's (goal 0.25)\n")
-    machine = {"cpus": os.cpu_count(), "system": platform.platform(), "load": load_before}
-    result = {"machine": machine, "messages": options.messages, "rows": rows}
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M")
-    path = HERE / "results" / f"revive-{stamp}-{commit()}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
+    path = save({**about, "messages": options.messages, "rows": rows})
     sys.stdout.write(f"{path}\n")
 
 

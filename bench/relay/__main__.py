@@ -8,22 +8,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import platform
 import statistics
 import struct
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvloop
 
 from bench.relay.peers import Fleet, Peer, frame
-from bench.run import commit
+from bench.result_files import circumstances, save
 from bench.weights import cpu_s, memory_mib
 from roquet.relay.config_server import ConfigServer
 
@@ -235,20 +232,10 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--packets", type=int, default=200_000)
     parser.add_argument("--servers", type=int, default=1_000)
-    parser.add_argument("--folder", type=Path, default=Path(__file__).parents[1] / "results")
     options = parser.parse_args()
+    about = circumstances("relay", "bench.relay")
     found = uvloop.run(measure(options))
-    options.folder.mkdir(parents=True, exist_ok=True)
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    path = options.folder / f"relay-{stamp}.json"
-    about = {
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}",
-        "python": platform.python_version(),
-        "commit": commit(),
-        "command": "python -m bench.relay " + " ".join(sys.argv[1:]),
-        "body": BODY,
-    }
-    path.write_text(json.dumps({**about, **found}, indent=2) + "\n")
+    path = save({**about, "body": BODY, **found})
     for part in ("relay", "bare_asyncio_hop", "fleet"):
         for name, value in found[part].items():
             shown = f"{value['median']:.1f}" if isinstance(value, dict) else value

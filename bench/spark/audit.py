@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import json
 import os
-import platform
 import resource
 import shutil
 import subprocess
@@ -22,7 +21,7 @@ import time
 from pathlib import Path
 
 from bench import weights
-from bench.run import commit
+from bench.result_files import circumstances
 from roquet import roquet_native as native
 
 BATCH = 64
@@ -78,6 +77,7 @@ def main() -> int:
     parser.add_argument("--body", type=int, default=1024, help="bytes of each body")
     given = parser.parse_args()
     weights.adopt()
+    about = circumstances("spark-audit", "bench.spark.audit")
     folder = Path(tempfile.mkdtemp(prefix="roquet-bench-audit-"))
     try:
         count, size = write(folder / "left", given.mb << 20, given.body)
@@ -86,10 +86,7 @@ def main() -> int:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     found = {
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}",
-        "commit": commit(),
-        "command": "python -m bench.spark.audit " + " ".join(sys.argv[1:]),
-        "load_average": os.getloadavg()[0],
+        **about,
         "messages": count,
         "bytes_each": size,
         "seconds": round(took, 1),

@@ -3,7 +3,7 @@
 `python -m bench.spark.beside_kafka [--pairs 5] [--rows 150000] [--only TEXT]`; the
 short form is `--pairs 1 --rows 20000`. A Roquet broker and a Kafka node get the same rows (a body
 of 1 KiB that a compressor would not make smaller, a key) from the same DataFrame; then both topics
-are read. Writes bench/results/*-spark-kafka.json; `python -m bench.spark.sources --page FILE`
+are read. Writes bench/results/spark-kafka-*.json; `python -m bench.spark.sources --page FILE`
 prints its table.
 
 CPU is that of the driver's Python, the JVM and the Python workers together, and beside it the
@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
-from bench import processes
+from bench import processes, result_files
 from bench.peers import kafka
-from bench.spark import page, results
+from bench.spark import page
 from bench.spark.sources import ALL, QUEUES, QUIET, SPLITS, name_server, session
 from bench.weights import adopt, tree_cpu_s
 
@@ -255,7 +255,7 @@ def main() -> int:
     adopt()
     console = Console(highlight=False)
     cases = [it for it in CASES if asked.only in it.name]
-    about = results.circumstances("bench.spark.beside_kafka")
+    about = result_files.circumstances("spark-kafka", "bench.spark.beside_kafka")
     folder = Path(tempfile.mkdtemp(prefix="roquet-bench-spark-", dir=asked.folder))
     begun = time.monotonic()
     try:
@@ -264,8 +264,8 @@ def main() -> int:
         shutil.rmtree(folder, ignore_errors=True)
     result = {**about, "took_s": time.monotonic() - begun, "rows": rows}
     result["stream_start_s"] = starts
-    target = results.save("spark-kafka", result)
-    print(page.markdown({"kind": "spark-kafka", **result}))
+    target = result_files.save(result)
+    print(page.markdown(result))
     print(f"written to {target}")
     return 0
 

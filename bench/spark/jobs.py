@@ -1,7 +1,7 @@
 """Seconds and rows a second of each job over the flights, in one run and one Spark.
 
 `python -m bench.spark.jobs [--rows 336776] [--only TEXT]`; the short form is `--rows 5000`. Writes
-bench/results/*-spark-jobs.json, of which `python -m bench.spark.sources --page FILE` prints the
+bench/results/spark-jobs-*.json, of which `python -m bench.spark.sources --page FILE` prints the
 table.
 
 Each job runs once, as a user's would: its reading, writing, tables and page are in its seconds,
@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Final
 from demo.flights import ROWS, departures
 from rich.console import Console
 
-from bench import processes
-from bench.spark import page, results
+from bench import processes, result_files
+from bench.spark import page
 from bench.spark.sources import QUIET, name_server, session
 from roquet import sync
 from roquet.client import Message, MessageQueue
@@ -241,7 +241,7 @@ def run(rows: int, wanted: str, folder: Path, console: Console) -> list[dict[str
 
 
 def main() -> int:
-    """Measure, print the table, write bench/results/*-spark-jobs.json."""
+    """Measure, print the table, write bench/results/spark-jobs-*.json."""
     parser = argparse.ArgumentParser(prog="bench.spark.jobs", description=__doc__)
     parser.add_argument("--rows", type=int, default=ROWS, help="flights, the first of the year")
     parser.add_argument("--only", default="", help="jobs whose name contains this text")
@@ -249,14 +249,14 @@ def main() -> int:
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="roquet-bench-jobs-", dir=arguments.folder))
     console = Console()
-    about = results.circumstances("bench.spark.jobs")
+    about = result_files.circumstances("spark-jobs", "bench.spark.jobs")
     begun = time.monotonic()
     try:
         rows = run(arguments.rows, arguments.only, folder, console)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    result = {"kind": "spark-jobs", **about, "took_s": time.monotonic() - begun, "rows": rows}
-    target = results.save("spark-jobs", result)
+    result = {**about, "took_s": time.monotonic() - begun, "rows": rows}
+    target = result_files.save(result)
     console.print(page.markdown(result), highlight=False, soft_wrap=True)
     console.print(f"written to {target}")
     return 0

@@ -1,6 +1,6 @@
 """What the driver does for a micro-batch over very many queues, without a cluster.
 
-`python -m bench.spark.planning [QUEUES]` prints it and writes bench/results/*-spark-planning.json.
+`python -m bench.spark.planning [QUEUES]` prints it and writes bench/results/spark-planning-*.json.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from bench.spark import results
+from bench import result_files
 from roquet.spark.cluster.metadata import Connections, Metadata, View
 from roquet.spark.offsets import Bounds, QueueKey, to_json
 from roquet.spark.options import SourceOptions, Topics, Wire
@@ -91,7 +91,7 @@ def measure(count: int) -> dict[str, float]:
 if __name__ == "__main__":
     import sys
 
-    about = results.circumstances("bench.spark.planning")
+    about = result_files.circumstances("spark-planning", "bench.spark.planning")
     found = measure(int((sys.argv[1:] or ["1000000"])[0]))
     print(json.dumps(found, indent=1))
-    print(f"written to {results.save('spark-planning', {**about, **found})}")
+    print(f"written to {result_files.save({**about, **found})}")

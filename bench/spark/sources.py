@@ -28,9 +28,8 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 from rich.table import Table
 
-from bench import processes
+from bench import processes, result_files
 from bench.spark import page as spark_page
-from bench.spark import results
 from bench.spark.ceiling import Ceiling
 from bench.spark.datasets import DATA
 from roquet import roquet_native as native
@@ -369,7 +368,7 @@ def count_of(data: Data, rows: int) -> int:
 
 
 def main() -> int:
-    """Measure, print the table, write bench/results/*-spark.json."""
+    """Measure, print the table, write bench/results/spark-*.json."""
     parser = argparse.ArgumentParser(prog="bench.spark.sources", description=__doc__)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--rows", type=int, default=150_000)
@@ -387,7 +386,7 @@ def main() -> int:
         for number, data in enumerate(DATA)
         if arguments.data in data.name
     }
-    about = results.circumstances("bench.spark.sources")
+    about = result_files.circumstances("spark", "bench.spark.sources")
     begun = time.monotonic()
     try:
         rows, decode = run(work, arguments.rows, arguments.pairs, folder)
@@ -401,7 +400,7 @@ def main() -> int:
         "rows": rows,
         "log_decode_gb_per_s": decode / 1e9,
     }
-    target = results.save("spark", result)
+    target = result_files.save(result)
     console = Console()
     show(rows, console)
     console.print(f"log decode, one core, 19 columns: {decode / 1e9:.2f} GB/s")

@@ -44,8 +44,9 @@ def draw(result: dict[str, Any]) -> Figure:
         panel.spines[["top", "right"]].set_visible(False)
         panel.tick_params(axis="y", length=0, labelsize=8)
     figure.suptitle("CPU of the client, µs a message of 1 KiB (shorter is better)", fontsize=12)
-    low, high = result["load"]
-    where = f"median, {result['machine']}, commit {result['commit']}, load {low} to {high}"
+    # Results of before 2026-11-28 16:30 have both loads in one field.
+    low, high = result.get("load") or (result["load_average"], result["load_average_after"])
+    where = f"median, {result['machine']}, commit {result['commit']}, load {low:.1f} to {high:.1f}"
     figure.supxlabel(where, fontsize=8)
     return figure
 

@@ -223,22 +223,32 @@ def producer(*topics: str) -> Any:
     return settings
 
 
-PLAIN: dict[str, Callable[[], Any]] = {
-    "bare": message,
-    "everything": lambda: message(
-        body=b"b" * 5000,
-        tag="Tag-é",
-        keys=["k1", "k2"],
-        user={"a": "1", "blank ": " "},
-        born_host="10.0.0.7",
-        trace_context="00-trace",
-        delivery_attempt=3,
-    ),
-    "gzip": lambda: message(body=b"\x1f\x8b-not-looked-at", body_encoding=2),
-    "a group": lambda: message(topic="Fifo", message_group="group 1"),
+def plain_messages(make: Callable[..., Any]) -> dict[str, Callable[[], Any]]:
+    """Return messages that the core stores and shows: by name what makes each, with `make`."""
+    return {
+        "bare": make,
+        "everything": lambda: make(
+            body=b"b" * 5000,
+            tag="Tag-é",
+            keys=["k1", "k2"],
+            user={"a": "1", "blank ": " "},
+            born_host="10.0.0.7",
+            trace_context="00-trace",
+            delivery_attempt=3,
+            body_encoding=1,
+            message_type=1,
+            queue_id=7,
+        ),
+        "gzip": lambda: make(body=b"\x1f\x8b-not-looked-at", body_encoding=2),
+        "a group": lambda: make(topic="Fifo", message_group="group 1"),
+    }
+
+
+SHOWN: dict[str, Callable[[], Any]] = {
+    **plain_messages(message),
     "a body of 128 bytes": lambda: message(body=b"x" * 128),
 }
-"""Messages that the core shows: what makes each of them."""
+"""Messages whose receive the core answers."""
 
 
 def shown(part: bytes) -> bytes:

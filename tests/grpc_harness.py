@@ -6,6 +6,7 @@ The clients are the programs of `grpc_programs.py`.
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import json
 import os
@@ -31,7 +32,7 @@ from roquet.testing.java import (
 from timer_harness import TimerWorld
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from roquet.acl.credentials import Credentials
     from timer_harness import TimerBroker
@@ -395,3 +396,24 @@ class ProxyWorld:
         answer = self.ask(command)
         assert answer.code == 0, answer.remark
         return name
+
+
+@contextlib.contextmanager
+def front_world(
+    jars: Path, folder: Path, front: str, settings: Mapping[str, str] | None = None
+) -> Iterator[ProxyWorld]:
+    """Run a front of gRPC for a block.
+
+    `java-proxy` is Java's, `local` is our broker's own, `ours` and `java` are our proxy before a
+    broker of that make.
+    """
+    if front == "java-proxy":
+        world = ProxyWorld.start(jars, folder, settings=settings)
+    elif front == "local":
+        world = ProxyWorld.start_ours(jars, folder, settings=settings)
+    else:
+        world = ProxyWorld.start_our_cluster(jars, folder, front, settings=settings)
+    try:
+        yield world
+    finally:
+        world.stop()

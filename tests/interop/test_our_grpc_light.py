@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 import grpc_light_stories as stories
-from grpc_harness import Peer, ProxyWorld
+from grpc_harness import front_world
 from light_harness import ON
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from grpc_harness import Peer, ProxyWorld
 
 
 @pytest.fixture(scope="module", params=["local", "ours", "java"])
@@ -23,13 +25,9 @@ def world(
     jars: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[ProxyWorld]:
     folder = tmp_path_factory.mktemp("our-light")
-    if request.param == "local":
-        built = ProxyWorld.start_ours(jars, folder, settings=ON)
-    else:
-        built = ProxyWorld.start_our_cluster(jars, folder, request.param, settings=ON)
-    built.topic(stories.PARENT, "LITE")
-    yield built
-    built.stop()
+    with front_world(jars, folder, request.param, ON) as built:
+        built.topic(stories.PARENT, "LITE")
+        yield built
 
 
 @pytest.fixture

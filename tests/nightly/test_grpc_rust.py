@@ -10,32 +10,25 @@ from typing import TYPE_CHECKING
 import pytest
 
 import grpc_stories as stories
-from grpc_harness import ProxyWorld
+from grpc_harness import front_world
 from grpc_programs import RUST_S
 from roquet.testing.java import fetch_jars
 from timer_harness import now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-    from grpc_harness import Message
+    from grpc_harness import Message, ProxyWorld
 
 pytestmark = pytest.mark.timeout(RUST_S + 600)
 
 
-@pytest.fixture(scope="module", params=["local", "cluster"])
+@pytest.fixture(scope="module", params=["local", "ours"])
 def world(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[ProxyWorld]:
-    folder: Path = tmp_path_factory.mktemp("rust")
-    jars = fetch_jars()
-    if request.param == "local":
-        built = ProxyWorld.start_ours(jars, folder)
-    else:
-        built = ProxyWorld.start_our_cluster(jars, folder, "ours")
-    yield built
-    built.stop()
+    with front_world(fetch_jars(), tmp_path_factory.mktemp("rust"), request.param) as built:
+        yield built
 
 
 def test_what_rust_does_not_acknowledge_comes_again(world: ProxyWorld) -> None:

@@ -11,30 +11,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 import grpc_light_stories as stories
-from grpc_harness import Peer, ProxyWorld
+from grpc_harness import front_world
 from light_harness import ON
 from roquet.testing.java import fetch_jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+    from grpc_harness import Peer, ProxyWorld
 
 
-@pytest.fixture(scope="module", params=["java-proxy", "local", "cluster"])
+@pytest.fixture(scope="module", params=["java-proxy", "local", "ours"])
 def world(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[ProxyWorld]:
-    folder: Path = tmp_path_factory.mktemp("node-light")
-    jars = fetch_jars()
-    if request.param == "java-proxy":
-        built = ProxyWorld.start(jars, folder, settings=ON)
-    elif request.param == "local":
-        built = ProxyWorld.start_ours(jars, folder, settings=ON)
-    else:
-        built = ProxyWorld.start_our_cluster(jars, folder, "ours", settings=ON)
-    built.topic(stories.PARENT, "LITE")
-    yield built
-    built.stop()
+    folder = tmp_path_factory.mktemp("node-light")
+    with front_world(fetch_jars(), folder, request.param, ON) as built:
+        built.topic(stories.PARENT, "LITE")
+        yield built
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cluster_calls import World, run
-from grpc_calls import PLAIN, Answered, Gone, acknowledgement, consumer, message, received, shown
+from grpc_calls import SHOWN, Answered, Gone, acknowledgement, consumer, message, received, shown
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
@@ -54,7 +54,7 @@ def test_popped_messages_are_shown_byte_for_byte_as_the_front_does_it(tmp_path: 
         for topic in ("Normal", "Fifo"):
             await dispatched(world)
             await begun(world, "fast", "slow", topic=topic)
-            given = [make() for make in PLAIN.values() if make().topic.name == topic]
+            given = [make() for make in SHOWN.values() if make().topic.name == topic]
             for made in given:
                 assert (await world.send(made)).status.code == Code.OK
             await dispatched(world)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from grpc_calls import (
-    PLAIN,
+    SHOWN,
     Answered,
     Calls,
     Counting,
@@ -74,7 +74,7 @@ def test_receive_is_answered_byte_for_byte_as_the_front_does_it(
         async with ready(tmp_path, enablePopBufferMerge=buffered, ioThreads=threads) as calls:
             for topic in ("Normal", "Fifo"):
                 await begun(calls, "fast", "slow", topic=topic)
-                given = [make() for make in PLAIN.values() if make().topic.name == topic]
+                given = [make() for make in SHOWN.values() if make().topic.name == topic]
                 for made in given:
                     assert (await calls.send(made)).status.code == Code.OK
                 await dispatched(calls, topic, len(given))

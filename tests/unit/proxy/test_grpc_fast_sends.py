@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from grpc_calls import Calls, Counting, called, message, ready
+from grpc_calls import Calls, Counting, called, message, plain_messages, ready
 from roquet._native import GrpcSends
 from roquet.model.topic import TopicConfig
 from roquet.protocol import properties as props
@@ -57,23 +57,9 @@ def digested(digest: bytes) -> bytes:
 
 
 PLAIN: dict[str, Callable[[], Any]] = {
-    "bare": born,
-    "everything": lambda: born(
-        body=b"b" * 5000,
-        tag="Tag-é",
-        keys=["k1", "k2"],
-        user={"a": "1", "blank ": " "},
-        born_host="10.0.0.7",
-        trace_context="00-trace",
-        delivery_attempt=3,
-        body_encoding=1,
-        message_type=1,
-        queue_id=7,
-    ),
-    "gzip": lambda: born(body=b"\x1f\x8b-not-looked-at", body_encoding=2),
+    **plain_messages(born),
     "as many properties as the core takes": lambda: born(user=MANY),
     "a user property without a value": lambda: born(user={"empty": ""}),
-    "a group": lambda: born(topic="Fifo", message_group="group 1"),
     "a group in a topic of all types": lambda: born(topic="Mixed", message_group="g"),
     "no group in a topic of all types": lambda: born(topic="Mixed"),
 }

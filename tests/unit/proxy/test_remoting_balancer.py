@@ -20,7 +20,9 @@ from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.proxy.remoting.limits import RemotingLimits
 from roquet.remoting import balancer
-from roquet.remoting.codec import encode
+from roquet.remoting.codec import decode, encode
+from roquet.service.shares import SMALL
+from roquet.testing.cluster import cluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -175,6 +177,42 @@ async def _never_ends(folder: Path) -> None:
     async with proxied(folder) as port:
         assert await answer_to(port, LINE[:10]) == b""
         assert await answer_to(port, SIGNATURE) == b""
+
+
+@on_loop
+async def _shared(folder: Path) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        it = await stack.enter_async_context(cluster(folder))
+        assert (await it.send("Through")).code == 0
+        limited = proxy(
+            it.name_servers, proxyProtocolPeers="127.0.0.1", remotingBrokerConnectionsMax="105"
+        )
+        door = await stack.enter_async_context(limited)
+
+        async def ask(host: str) -> Command:
+            """Ask a broker as a client at this address, which stays connected."""
+            reader, writer = await asyncio.open_connection("127.0.0.1", door.server.port)
+            stack.callback(writer.close)
+            line = f"PROXY TCP4 {host} 10.0.0.1 4711 8080\r\n".encode()
+            fields = {"topic": "Through", "queueId": "0", "bname": "broker-a"}
+            writer.write(line + encode(Command(RequestCode.GET_MAX_OFFSET, fields)))
+            size = await reader.readexactly(4)
+            (answer,), _ = decode(size + await reader.readexactly(int.from_bytes(size)))
+            return answer
+
+        # So few may be anybody's; beyond them four times what is left for all.
+        assert {(await ask("10.1.2.3")).code for _ in range(SMALL)} == {0}
+        refused = await ask("10.1.2.3")
+        text = "clients at 10.1.2.3 have 100 of 105 connections to brokers"
+        assert (refused.code, text in (refused.remark or "")) == (2, True)
+        assert {(await ask("10.1.2.4")).code for _ in range(5)} == {0}
+        full = await ask("10.1.2.5")
+        assert (full.code, "it takes no more" in (full.remark or "")) == (2, True)
+        assert door.sessions.connections == 105
+
+
+def test_one_address_leaves_connections_to_brokers_to_others(tmp_path: Path) -> None:
+    _shared(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "balancer.example.org", "10.0.0.0/33"])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from roquet.base.errors import Refused, Unreachable
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import bytes_of
+from roquet.protocol.hosts import host_of
 from roquet.proxy.remoting.limits import (
     CLIENT_BROKERS_MAX,
     CONNECT_S,
@@ -22,6 +23,7 @@ from roquet.proxy.remoting.limits import (
     RETRY_S,
     SMALL_HEARTBEAT_BYTES,
 )
+from roquet.service.shares import Shares, may_hold
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -73,6 +75,7 @@ class Session:
     def __init__(self, peer: Peer, sessions: Sessions) -> None:
         """Know the client that has just said something."""
         self.peer = peer
+        self.host = host_of(peer.address)
         self.is_closed = False
         self.heartbeat: Command | None = None
         """The last one, for brokers that the client comes to later."""
@@ -205,7 +208,10 @@ class Session:
 
 
 class Sessions:
-    """All clients, by the key of their connection, and all connections to brokers."""
+    """All clients, by the key of their connection, and all connections to brokers.
+
+    Clients of one address share a bound of their own in each table, so that others find room.
+    """
 
     def __init__(self, connections_max: int) -> None:
         """Allow at most `connections_max` connections to brokers, opened by `dial`."""
@@ -214,8 +220,10 @@ class Sessions:
         self._sessions: dict[int, Session] = {}
         self._owners: dict[int, tuple[Session, BrokerConnection]] = {}
         """Whose a connection to a broker is, by its key."""
-        self._opening = 0
-        self._heartbeat_bytes = 0
+        self._places = Shares()
+        """Connections that are open or being opened, by the client's host."""
+        self._heartbeats = Shares()
+        """Bytes of the last heartbeats, by the client's host."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -228,7 +236,7 @@ class Sessions:
     @property
     def heartbeat_bytes(self) -> int:
         """How much the last heartbeats of all clients take."""
-        return self._heartbeat_bytes
+        return self._heartbeats.total
 
     def of(self, peer: Peer) -> Session:
         """Return a client's session, made at its first request. Raises Unreachable."""
@@ -255,33 +263,50 @@ class Sessions:
         found = self._owners.pop(peer.key, None)
         if found is not None:
             session, connection = found
+            self._places.add(session.host, -1)
             connection.peer = connection.heartbeat = connection.answer = None
             session.forget(connection)
 
     async def open(self, session: Session, connection: BrokerConnection) -> None:
         """Connect a client to a broker. Raises Unreachable, Refused when there are too many."""
-        if len(self._owners) + self._opening >= self._connections_max:
-            text = f"the proxy has {self._connections_max} connections to brokers: it takes no more"
-            raise Refused(ResponseCode.SYSTEM_BUSY, text)
-        self._opening += 1
+        self._take_place(session.host)
         try:
-            peer = await self.dial(connection.address, CONNECT_S)
-        finally:
-            self._opening -= 1
+            peer = await self._dial(session, connection)
+        except BaseException:
+            self._places.add(session.host, -1)
+            raise
+        connection.peer, connection.heartbeat, connection.answer = peer, None, None
+        self._owners[peer.key] = (session, connection)
+
+    async def _dial(self, session: Session, connection: BrokerConnection) -> Peer:
+        peer = await self.dial(connection.address, CONNECT_S)
         if session.is_closed:
             peer.close("")
             raise Unreachable(f"{session.peer.address} has gone")
         if not peer.is_open:
             raise Unreachable(f"{connection.address} closed the connection")
-        connection.peer, connection.heartbeat, connection.answer = peer, None, None
-        self._owners[peer.key] = (session, connection)
+        return peer
+
+    def _take_place(self, host: str) -> None:
+        """Count a connection more. Raises Refused when there are too many."""
+        most, total = self._connections_max, self._places.total + 1
+        if total > most:
+            text = f"the proxy has {most} connections to brokers: it takes no more"
+            raise Refused(ResponseCode.SYSTEM_BUSY, text)
+        held = self._places.of(host) + 1
+        if not may_hold(held, total, most):
+            text = f"clients at {host} have {held - 1} of {most} connections to brokers: no more"
+            raise Refused(ResponseCode.SYSTEM_BUSY, text)
+        self._places.add(host)
 
     def end(self, connection: BrokerConnection) -> None:
         """Close a connection to a broker."""
         peer = connection.peer
         connection.peer = connection.heartbeat = connection.answer = None
         if peer is not None:
-            self._owners.pop(peer.key, None)
+            found = self._owners.pop(peer.key, None)
+            if found is not None:
+                self._places.add(found[0].host, -1)
             peer.close("")
 
     def keep(self, session: Session, heartbeat: Command | None) -> None:
@@ -289,8 +314,13 @@ class Sessions:
         before = 0 if session.heartbeat is None else bytes_of(session.heartbeat)
         after = 0 if heartbeat is None else bytes_of(heartbeat)
         room = HEARTBEATS_BYTES_MAX // (1 if after <= SMALL_HEARTBEAT_BYTES else 2)
-        if after > before and self._heartbeat_bytes + after - before > room:
+        more, held = after - before, self._heartbeats
+        total = held.total + more
+        if more > 0 and total > room:
             text = f"the clients' heartbeats have {room} bytes: no room for one of {after}"
             raise Refused(ResponseCode.SYSTEM_BUSY, text)
-        self._heartbeat_bytes += after - before
+        if more > 0 and not may_hold(held.of(session.host) + more, total, room):
+            text = f"heartbeats of {session.host} have {held.of(session.host)} bytes of {room}: no"
+            raise Refused(ResponseCode.SYSTEM_BUSY, f"{text} room for one of {after}")
+        held.add(session.host, more)
         session.heartbeat = heartbeat

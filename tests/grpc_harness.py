@@ -1,6 +1,6 @@
 """Java's proxy or ours before our broker, and the official clients of gRPC that come through it.
 
-The clients are the programs of `grpc_programs.py`.
+The clients are the programs of `tools/grpc_programs.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from grpc_programs import COMMANDS
+from tools.grpc_programs import COMMANDS
+
 from interop_world import has_route, issue_certificate, until
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tools.grpc_programs import RUST_S
 
 import grpc_stories as stories
 from grpc_harness import front_world
-from grpc_programs import RUST_S
 from roquet.testing.java import fetch_jars
 from timer_harness import now_ms
 

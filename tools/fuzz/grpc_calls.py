@@ -31,7 +31,7 @@ import grpc  # type: ignore[import-untyped]  # has no types
 from roquet.proxy import messages as pb
 from tools.attack.grpc_client import Failed, GrpcClient
 from tools.faults.crash import say
-from tools.faults.proxy_kill import GROUP, TOPIC, World
+from tools.faults.proxy.world import GROUP, TOPIC, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,0 +1,1 @@
+"""Faults of the proxy: its servers, and official clients under kills."""

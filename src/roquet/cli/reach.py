@@ -12,6 +12,7 @@ from roquet.base.log import configure
 from roquet.cli import contexts
 from roquet.cli.exits import EXIT_INTERRUPTED, EXIT_LEFT_OUT
 from roquet.client import connect
+from roquet.protocol import names
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.remoting.other_servers import WrongServer, no_name_server
@@ -32,16 +33,29 @@ if TYPE_CHECKING:
     from roquet.model.route import TopicRoute
 
 
-class NameServerInstead(UsageError):  # noqa: N818
-    """The address is a name server's, which does not know the request."""
+class ServerInstead(UsageError):  # noqa: N818
+    """The address is that of a server of another kind, which does not know the request."""
 
-    def __init__(self, address: str, refusal: Refused) -> None:
-        """Say what the name server answered."""
-        super().__init__(
-            f"{address} is a name server, which does not answer this ({refusal.remark});"
-            " is the address of a broker meant? try: roquet broker ls"
-        )
+    def __init__(self, text: str, refusal: Refused) -> None:
+        """Say what it is, and keep its answer."""
+        super().__init__(text)
         self.refusal = refusal
+
+
+def _name_server_instead(address: str, refusal: Refused) -> ServerInstead:
+    return ServerInstead(
+        f"{address} is a name server, which does not answer this ({refusal.remark});"
+        " is the address of a broker meant? try: roquet broker ls",
+        refusal,
+    )
+
+
+def _proxy_instead(address: str, refusal: Refused) -> ServerInstead:
+    return ServerInstead(
+        f"{address} is a proxy's port for clients, which does not answer this ({refusal.remark});"
+        " name the cluster's name server instead: -n HOST:9876, or roquet context",
+        refusal,
+    )
 
 
 NOTICE_S = 2.0
@@ -123,8 +137,8 @@ class Watched:
     async def ask(self, address: str, command: Command) -> Command:
         """Ask one peer. Raises Refused, Unreachable, OutcomeUnknown.
 
-        An address that is a broker's and a name server's should be, or the other way round, is
-        told: a WrongServer, or UsageError.
+        An address that is a broker's or proxy's and a name server's should be, or the other way
+        round, is told: a WrongServer, or UsageError.
         """
         with waiting_for(address):
             try:
@@ -136,21 +150,41 @@ class Watched:
 
     async def _explain(self, address: str, refusal: Refused) -> None:
         """Raise what an address is that knows a request not, where it is another server's."""
-        question = Command(code=int(RequestCode.GET_BROKER_CLUSTER_INFO))
+        known = await self._knows(address, RequestCode.GET_BROKER_CLUSTER_INFO)
+        if known:
+            raise _name_server_instead(address, refusal) from refusal
+        if known is False and address in self.name_servers:
+            if await self._knows(address, RequestCode.GET_ROUTEINFO_BY_TOPIC):
+                raise _proxy_instead(address, refusal) from refusal
+            raise no_name_server(address) from refusal
+
+    async def _explain_name_server(self, refusal: Refused) -> None:
+        """Raise that a server is a proxy, if it is: it knows routes, and not the cluster."""
+        address = self.name_servers[0]
+        if await self._knows(address, RequestCode.GET_BROKER_CLUSTER_INFO) is False and (
+            await self._knows(address, RequestCode.GET_ROUTEINFO_BY_TOPIC)
+        ):
+            raise _proxy_instead(address, refusal) from refusal
+
+    async def _knows(self, address: str, code: RequestCode) -> bool | None:
+        """Tell whether a server knows a request; None when it does not say."""
         try:
-            await self._calls.ask(address, question)
-        except Refused:
-            if address in self.name_servers:
-                raise no_name_server(address) from refusal
-            return
+            await self._calls.ask(address, Command(code, {"topic": names.AUTO_CREATE_TOPIC}))
+        except Refused as refused:
+            return refused.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         except (Unreachable, OutcomeUnknown):
-            return
-        raise NameServerInstead(address, refusal) from refusal
+            return None
+        return True
 
     async def ask_name_server(self, command: Command) -> Command:
         """Ask until one answers. Raises Refused, Unreachable."""
         with waiting_for(";".join(self.name_servers)):
-            return await self._calls.ask_name_server(command)
+            try:
+                return await self._calls.ask_name_server(command)
+            except Refused as refusal:
+                if refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    await self._explain_name_server(refusal)
+                raise
 
     async def route(self, topic: str) -> TopicRoute:
         """Ask for a topic's route. Raises Refused, Unreachable."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from remoting_harness import PATIENCE_S, on_loop
-from remoting_proxy_harness import proxy_client, until_so
+from remoting_proxy_harness import proxy, proxy_client, until_so
 from roquet.base.errors import Unreachable, UsageError
 from roquet.cli.servers.cluster_proxy import settings_of
 from roquet.cli.servers.proxy import ProxyFlags
@@ -95,3 +95,30 @@ def test_remoting_port_is_open_only_when_asked_for(tmp_path: Path) -> None:
     file.write_text(json.dumps({"remotingListenPort": 70000}))
     with pytest.raises(UsageError, match="remotingListenPort"):
         settings_of(flags, names)
+
+
+@on_loop
+async def _tools(folder: Path) -> None:
+    async with cluster(folder) as it, proxy(it.name_servers) as door:
+        assert (await it.send(TOPIC)).code == 0
+        address = f"127.0.0.1:{door.server.port}"
+        for words in (("topic", "ls"), ("mqadmin", "clusterList"), ("mqadmin", "topicList")):
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "roquet", *words, "-n", address),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            _, told = await process.communicate()
+            text = f"{address} is a proxy's port for clients, which does not answer this"
+            assert (process.returncode, text in told.decode()) == (2, True), told
+            assert b"name the cluster's name server instead: -n HOST:9876" in told
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "roquet", "doctor", "-n", address),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        shown, _ = await process.communicate()
+        assert b"it answers, and is no name server" in shown
+
+
+def test_proxy_in_place_of_a_name_server_is_told(tmp_path: Path) -> None:
+    _tools(tmp_path)

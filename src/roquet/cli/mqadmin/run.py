@@ -73,9 +73,9 @@ def _asked(command: Java, options: argparse.Namespace) -> int:
 
 def _unknown_request(error: RoquetError) -> str | None:
     """Return the words of a server that does not know the request, None for another error."""
-    from roquet.cli.reach import NameServerInstead  # noqa: PLC0415
+    from roquet.cli.reach import ServerInstead  # noqa: PLC0415
 
-    refused = error.refusal if isinstance(error, NameServerInstead) else error
+    refused = error.refusal if isinstance(error, ServerInstead) else error
     unknown = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     return str(refused) if isinstance(refused, Refused) and refused.code == unknown else None
 

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roquet.base.clock import SystemClock
-from roquet.base.errors import RoquetError
+from roquet.base.errors import Refused, RoquetError
 from roquet.cli.output import json_line, line, table
+from roquet.protocol.codes import ResponseCode
 from roquet.remoting.connections.native import threads_here
 from roquet.service.process.listening import cannot_listen
 from roquet.store.marks import diverged
@@ -347,6 +348,8 @@ def _name_servers(config: BrokerConfig) -> Iterator[Look]:
                     yield from _damage(admin, own.addresses.get(config.identity.broker_id))
         except (RoquetError, OSError) as error:
             helps = f"start it (roquet namesrv), or open the way to {address}"
+            if isinstance(error, Refused) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                helps = "it answers, and is no name server: name the one that brokers register with"
             yield Look(Verdict.FAIL, f"name server {address}", str(error), helps)
             continue
         yield Look(Verdict.OK, f"name server {address}", f"answers, knows {brokers} brokers")

@@ -67,8 +67,8 @@ async def _in_any_topic(admin: Admin, name: str) -> list[StoredMessage]:
             return found
     asked_count = len(topics) - len(forbidden)
     text = (
-        f"none of {asked_count} topics has a message {name[:80]} in its index; one that waits for"
-        " its time is there when it is due"
+        f"no message {name[:80]} is in the index of {asked_count} topic{'s' * (asked_count != 1)};"
+        " one that waits for its time is there when it is due"
     )
     if forbidden:
         text += f"; {len(forbidden)} may not be read, {forbidden[0]} for one"

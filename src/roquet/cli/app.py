@@ -49,12 +49,28 @@ Print a script for a shell:
   zsh:  roquet completion zsh > ~/.zfunc/_roquet
   fish: roquet completion fish > ~/.config/fish/completions/roquet.fish"""
 _COMMAND = "COMMAND"
+_FEW = 8
+"""Choices that a mistake lists; help shows more."""
 _PORT_FLAG = "--listen-port"
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EBADF, errno.EIO)
 
 
 def _port_hint(port: str) -> str:
     return f"-p prints every setting; a port is {_PORT_FLAG} {port[:80]}"
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Commands stand below their heading alone, in one column with what they do."""
+
+    # typing.override came with Python 3.12.
+    def _format_action(self, action: argparse.Action) -> str:  # type: ignore[explicit-override]
+        if action.nargs != argparse.PARSER:
+            return super()._format_action(action)
+        # argparse measures the commands as if they were not indented below a line "COMMAND".
+        self._dedent()
+        lines = [self._format_action(it) for it in self._iter_indented_subactions(action)]
+        self._indent()
+        return self._join_parts(lines)
 
 
 class _NoCommandError(UsageError):
@@ -65,30 +81,36 @@ class _Parser(argparse.ArgumentParser):
     """Help keeps the lines as they were written; a mistake ends in one line and a hint."""
 
     def __init__(self, **options: Any) -> None:
-        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options.setdefault("formatter_class", _Help)
         super().__init__(allow_abbrev=False, **options)
         self._found = argparse.Namespace()
 
     # typing.override came with Python 3.12.
     def _check_value(self, action: argparse.Action, value: Any) -> None:  # type: ignore[explicit-override]
-        """Name the choice that is closest to a mistyped one."""
-        if action.nargs == argparse.PARSER:
+        """Name the choice that is closest to a mistyped one, or all while they are few."""
+        is_command = action.nargs == argparse.PARSER
+        if is_command:
             self._check_word(str(value))
-        if action.choices is not None and value not in action.choices:
-            import difflib  # noqa: PLC0415  (only a mistake needs it)
+        if action.choices is None or value in action.choices:
+            return
+        import difflib  # noqa: PLC0415  (only a mistake needs it)
 
-            known = [str(it) for it in action.choices]
-            for close in difflib.get_close_matches(str(value)[:80], known, n=1):
-                text = f"there is no {str(value)[:80]!r}: did you mean {close}?"
-                raise argparse.ArgumentError(action, text)
-        super()._check_value(action, value)
+        known = [str(it) for it in action.choices]
+        near = difflib.get_close_matches(str(value)[:80], known, n=1)
+        hint = ""
+        if near:
+            hint = f": did you mean {near[0]}?"
+        elif len(known) <= _FEW:
+            hint = f": it is one of {', '.join(known)}"
+        text = f"there is no {'command ' * is_command}{str(value)[:80]!r}{hint}"
+        raise argparse.ArgumentError(None if is_command else action, text)
 
     # typing.override came with Python 3.12.
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # type: ignore[explicit-override]
         """Take an optional word behind flags too; refuse what is left where its help is."""
         self._found = argparse.Namespace() if namespace is None else namespace
         found, left = super().parse_known_args(args, self._found)
-        if left and self._subparsers is None:
+        if left:
             left = self._taken_late(found, left)
             if left:
                 self.error(self._unknown(left))
@@ -179,6 +201,9 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; return the exit code. Errors are one line: what, and what helps."""
+    if arguments[:1] == ["help"]:
+        # As with git and cargo: the help of the command that stands behind it.
+        arguments = [*arguments[1:], "-h"]
     try:
         options = parser(_first_word(arguments)).parse_args(list(arguments))
         code = int(options.run(options))

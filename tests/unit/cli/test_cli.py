@@ -87,10 +87,13 @@ def test_a_taken_fast_port_is_named_as_that(tmp_path: Path) -> None:
             "messageDelayLevel: '5x' is not",
         ),
         (["dev", "--port", "70000"], 2, "argument --port: '70000' is no port"),
-        (["nonsense"], 2, "argument COMMAND: invalid choice: 'nonsense'"),
-        (["topc", "ls"], 2, "argument COMMAND: there is no 'topc': did you mean topic?"),
-        (["topic", "lss"], 2, "argument COMMAND: there is no 'lss': did you mean ls? (try:"),
-        (["store", "chek", "x"], 2, "argument COMMAND: there is no 'chek': did you mean check?"),
+        (["nonsense"], 2, "there is no command 'nonsense' (try: roquet -h)"),
+        (["topc", "ls"], 2, "there is no command 'topc': did you mean topic?"),
+        (["topic", "lss"], 2, "there is no command 'lss': did you mean ls? (try:"),
+        (["store", "chek", "x"], 2, "there is no command 'chek': did you mean check?"),
+        (["bench", "it"], 2, "there is no command 'it': it is one of send, recv (try: roquet b"),
+        (["broker", "-x"], 2, "unrecognized arguments: -x (try: roquet broker -h)"),
+        (["help", "nonsense"], 2, "there is no command 'nonsense' (try: roquet -h)"),
         (["topic", "create", "a b"], 2, "The specified topic: a b, contains illegal"),
         (["topic", "ls", "-n", "x:y"], 2, "--namesrv: 'x:y' has no port within"),
         (["topic", "ls", "-n", ";"], 2, "--namesrv is empty"),
@@ -115,6 +118,29 @@ def test_words_without_a_command_show_which_there_are(
     assert shown.out == ""
     assert shown.err.startswith(f"usage: {' '.join(['roquet', *words])} ")
     assert "commands:" in shown.err
+
+
+@pytest.mark.parametrize(("words", "of"), [([], ""), (["topic"], " topic"), (["pub"], " pub")])
+def test_help_of_a_command_is_shown_by_the_word_help_too(
+    words: list[str], of: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(["help", *words])
+    assert ended.value.code == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith(f"usage: roquet{of} [-h]")
+    assert shown.err == ""
+
+
+def test_commands_stand_in_one_column_below_their_heading(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run(["topic"])
+    _, _, listed = capsys.readouterr().err.partition("\ncommands:\n")
+    assert listed.splitlines()[:2] == [
+        "  ls (list)   list topics",
+        "  get         show a topic's queues and what they hold",
+    ]
 
 
 def test_nobody_home_is_told_with_what_helps(capsys: pytest.CaptureFixture[str]) -> None:

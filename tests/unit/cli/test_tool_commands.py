@@ -246,6 +246,13 @@ def test_top_shows_problems_first_then_traffic() -> None:
     assert frame(None, now, 9)[4].split() == ["a", "-", "12"]
 
 
+def test_rows_of_top_are_no_wider_than_the_terminal() -> None:
+    name = "n" * 120
+    now = Look(9, 1_700_000_000_000, {name: 12}, {name: 5}, {name: 7}, {name: 1}, [])
+    for columns in (200, 60, 51):
+        assert max(map(len, frame(None, now, 9, columns)[3:])) <= columns
+
+
 def test_top_and_bench_at_work(shell: Shell) -> None:
     (sent,) = shell.rows("bench", "send", "load", "-c", "200", "--size", "10", "--in-flight", "8")
     assert sent["messages"] == 200

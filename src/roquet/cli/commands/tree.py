@@ -445,8 +445,14 @@ AROUND = (
         "show rates and lag again and again, problems first",
         "tools.top:top",
         (
-            argument("--every", type=count, default=2, metavar="SECONDS", help="(%(default)s)"),
-            argument("-c", "--count", type=count, help="end after so many looks"),
+            argument(
+                "--every",
+                type=count,
+                default=2,
+                metavar="SECONDS",
+                help="seconds between updates (%(default)s)",
+            ),
+            argument("-c", "--count", type=count, help="end after COUNT updates"),
         ),
     ),
     Row(

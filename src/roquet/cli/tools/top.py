@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from roquet.admin import Admin
 
 _CLEAR = "\x1b[H\x1b[J"
+_NAME_MIN = 16
+_NAME_MAX = 40
+_FIGURES = 12 + 14 + 9
+"""Columns of a table's figures: rate, messages or lag, members."""
+_WIDE = _NAME_MAX + _FIGURES
 _RED = "\x1b[31m"
 _PLAIN = "\x1b[0m"
 
@@ -88,8 +93,16 @@ async def look(admin: Admin, clock: SystemClock) -> Look:
     return Look(clock.steady_ms(), clock.now_ms(), stored, taken, lag, members, found)
 
 
-def frame(before: Look | None, now: Look, rows: int) -> list[str]:
-    """Return the lines of one look, of each table at most `rows`, those with most traffic first."""
+def frame(before: Look | None, now: Look, rows: int, columns: int = _WIDE) -> list[str]:
+    """Return the lines of one look, of each table at most `rows`, those with most traffic first.
+
+    Names are cut so that a row of a table is no wider than `columns`.
+    """
+    width = max(_NAME_MIN, min(_NAME_MAX, columns - _FIGURES))
+
+    def named(name: str) -> str:
+        return output.plain(name)[: width - 1].ljust(width)
+
     elapsed_s = max(0.001, (now.at_ms - before.at_ms) / 1000) if before else 0.0
 
     def rate(table: str, name: str) -> float | None:
@@ -99,16 +112,14 @@ def frame(before: Look | None, now: Look, rows: int) -> list[str]:
     lines = [f"{shown_time(now.now_ms)}  {len(now.stored)} topics, {len(now.lag)} groups"]
     lines += [f"{level}: {place}: {output.plain(text)}" for level, place, text in now.troubles]
     topics = sorted(now.stored, key=lambda it: (-(rate("stored", it) or 0), it))
-    lines += ["", f"{'topic':<40}{'messages/s':>12}{'in all':>14}"]
+    lines += ["", f"{named('topic')}{'messages/s':>12}{'in all':>14}"]
     lines += [
-        f"{output.plain(it)[:39]:<40}{_number(rate('stored', it)):>12}{now.stored[it]:>14}"
-        for it in topics[:rows]
+        f"{named(it)}{_number(rate('stored', it)):>12}{now.stored[it]:>14}" for it in topics[:rows]
     ]
     groups = sorted(now.lag, key=lambda it: (-now.lag[it], it))
-    lines += ["", f"{'group':<40}{'messages/s':>12}{'lag':>14}{'members':>9}"]
+    lines += ["", f"{named('group')}{'messages/s':>12}{'lag':>14}{'members':>9}"]
     lines += [
-        f"{output.plain(it)[:39]:<40}{_number(rate('taken', it)):>12}{now.lag[it]:>14}"
-        f"{now.members[it]:>9}"
+        f"{named(it)}{_number(rate('taken', it)):>12}{now.lag[it]:>14}{now.members[it]:>9}"
         for it in groups[:rows]
     ]
     return lines
@@ -125,11 +136,13 @@ def _show(before: Look | None, now: Look, options: argparse.Namespace) -> None:
         return
     terminal = sys.stdout.isatty()
     colour = terminal and not os.environ.get("NO_COLOR")
-    rows = 10
+    rows, columns = 10, _WIDE
     if terminal:
-        rows = max(1, (os.get_terminal_size(sys.stdout.fileno()).lines - 8) // 2)
+        size = os.get_terminal_size(sys.stdout.fileno())
+        # A terminal that does not know its size says 0.
+        rows, columns = max(1, (size.lines - 8) // 2), size.columns or _WIDE
         sys.stdout.write(_CLEAR)
-    for line in frame(before, now, rows):
+    for line in frame(before, now, rows, columns):
         is_red = colour and line.startswith("problem")
         output.line(f"{_RED}{line}{_PLAIN}" if is_red else line)
     if not terminal:

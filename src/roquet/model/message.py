@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+ATTEMPTS_MAX = (1 << 31) - 1
+"""The highest number of failed deliveries that a record has room for: more are not counted."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Message:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from roquet._native import GrpcSends
+from roquet.model.message import ATTEMPTS_MAX
 from roquet.model.subscription import ExpressionType
 from roquet.protocol import properties as props
 from roquet.proxy.brokers.api import Packed
 from roquet.proxy.rules.context import CLIENT_ID, CLIENT_ID_LENGTH_MAX
 from roquet.proxy.rules.methods import SERVICE
-from roquet.proxy.rules.plain import ATTEMPTS_MAX, consumers
+from roquet.proxy.rules.plain import consumers
 from roquet.remoting.connections.popped import PopHere
 
 if TYPE_CHECKING:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from broker_harness import dispatched, ext, play
+from roquet.model.message import ATTEMPTS_MAX
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
+from roquet.store.records import read_records
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
     from roquet.testing.cluster import Cluster
 
 
-async def send_back(it: Cluster, group: str) -> Command:
-    sent = await it.send("orders", b"again")
+async def send_back(it: Cluster, group: str, **more: str) -> Command:
+    sent = await it.send("orders", b"again", **more)
     await dispatched(it)
     fields = {
         "offset": str(int(ext(sent)["msgId"][16:], 16)),
@@ -43,6 +45,17 @@ def test_send_back_of_a_new_group_is_answered_after_group_and_topic_are_saved(
         assert "fresh" in groups["subscriptionGroupTable"]
         topics = json.loads((config / "topics.json").read_text())
         assert "%RETRY%fresh" in topics["topicConfigTable"]
+
+    play(tmp_path, tell)
+
+
+def test_message_that_failed_as_often_as_can_be_counted_is_sent_back(tmp_path: Path) -> None:
+    async def tell(it: Cluster) -> None:
+        answer = await send_back(it, "g", j=str(ATTEMPTS_MAX))
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        await dispatched(it)
+        (dead,) = read_records(it.broker.store.get("%DLQ%g", 0, 0, 1).records)
+        assert (dead.body, dead.reconsume_times) == (b"again", ATTEMPTS_MAX)
 
     play(tmp_path, tell)
 

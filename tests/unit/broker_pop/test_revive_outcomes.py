@@ -8,7 +8,7 @@ from pop_world import GROUP, TOPIC, PopWorld
 from remoting_harness import on_loop
 from roquet.broker.pop.revive_copies import CopyCounts, Outcome
 from roquet.broker.pop.revive_queue import EARLY_MS, ReviveQueue
-from roquet.broker.pop.revive_rules import ATTEMPTS_MAX
+from roquet.model.message import ATTEMPTS_MAX
 from roquet.protocol import properties as props
 from roquet.protocol.pop.records import PopCheckpoint
 from roquet.store.results import PutStatus

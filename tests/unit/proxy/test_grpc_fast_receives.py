@@ -24,9 +24,13 @@ from grpc_calls import (
     shown,
 )
 from roquet.model.group import SubscriptionGroupConfig
+from roquet.model.message import ATTEMPTS_MAX
 from roquet.proxy import messages as pb
 from roquet.proxy.rules.codes import Code
+from roquet.proxy.services.convert import message_of
+from roquet.remoting.blocking import BlockingConnection
 from roquet.store.records import read_records
+from roquet.testing.cluster import send_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,6 +119,33 @@ def test_group_with_as_many_attempts_as_there_can_be_receives(tmp_path: Path) ->
             await dispatched(calls, "Normal", 1)
             found = await answered(calls, "Normal", "g")
             assert (found.framed, len(found.parts)) == (1, 3)
+            assert await calls.show(consumer("g", 3, "Normal")) is None
+            (said,) = calls.told.commands
+            assert said.settings.backoff_policy.max_attempts == ATTEMPTS_MAX
+
+    asyncio.run(main())
+
+
+def test_message_whose_sender_says_the_most_attempts_keeps_no_other_from_its_group(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with ready(tmp_path) as calls:
+            await begun(calls, "g")
+            odd = send_command("Normal", b"odd", j=str(ATTEMPTS_MAX))
+            with BlockingConnection(calls.broker.identity.address) as sender:
+                assert (await asyncio.to_thread(sender.call, odd, 20.0)).code == 0
+            await calls.send(message(body=b"good"))
+            await dispatched(calls, "Normal", 2)
+            found = await answered(calls, "Normal", "g")
+            (_, part, _) = map(pb.ReceiveMessageResponse.FromString, found.parts)
+            assert part.message.body == b"good"
+            await dispatched(calls, "%DLQ%g", 1)
+            (dead,) = read_records(calls.broker.store.get("%DLQ%g", 0, 0, 1).records)
+            assert (dead.body, dead.reconsume_times) == (b"odd", ATTEMPTS_MAX)
+            # A pull shows it as well.
+            system = message_of(dead, "%DLQ%g", None).system_properties
+            assert system.delivery_attempt == ATTEMPTS_MAX
 
     asyncio.run(main())
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from roquet.base.config import setting
 from roquet.broker.messages import fitting
+from roquet.model.message import ATTEMPTS_MAX
 from roquet.protocol import names
 from roquet.protocol import properties as props
 from roquet.protocol.light import light_queues
@@ -28,9 +29,6 @@ RE_PUT_STEPS_S = (
     *(420, 480, 540, 600, 1200, 1800, 3600, 7200),
 )
 """Pauses before the next try for a message that could not be read or stored; the last repeats."""
-
-ATTEMPTS_MAX = (1 << 31) - 1
-"""What a record has room for."""
 
 _DELAYS = (
     props.DELAY,

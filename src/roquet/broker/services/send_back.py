@@ -14,6 +14,7 @@ from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.messages import fitting
 from roquet.broker.services.access import Access
 from roquet.broker.services.topic_checks import FAQ
+from roquet.model.message import ATTEMPTS_MAX
 from roquet.model.topic import READ_WRITE, TOPIC_SYS_FLAG_UNIT_SUB, can_write
 from roquet.protocol import names
 from roquet.protocol import properties as props
@@ -199,7 +200,7 @@ class SendBacks:
             born_timestamp=record.born_timestamp,
             born_host=record.born_host,
             store_host=self._identity.store_host,
-            reconsume_times=record.reconsume_times + 1,
+            reconsume_times=min(record.reconsume_times + 1, ATTEMPTS_MAX),
         )
 
 

@@ -9,6 +9,7 @@ from roquet.base.errors import OutcomeUnknown, Refused, Unreachable
 from roquet.client._cluster.requests import request
 from roquet.client._cluster.routes import publish_queues
 from roquet.client._sending.receipt import STATUS_OF_CODE
+from roquet.model.message import ATTEMPTS_MAX
 from roquet.protocol import names, properties
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.headers.message import SendMessageRequest
@@ -89,7 +90,7 @@ class GiveBack:
             if name not in (properties.TRANSACTION_PREPARED, properties.MIN_OFFSET)
             and name != properties.MAX_OFFSET
         }
-        again = message.reconsume_times + 1
+        again = min(message.reconsume_times + 1, ATTEMPTS_MAX)
         carried |= {
             properties.RETRY_TOPIC: message.topic,
             properties.ORIGIN_MESSAGE_ID: carried.get(properties.ORIGIN_MESSAGE_ID, message.msg_id),

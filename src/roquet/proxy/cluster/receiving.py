@@ -11,6 +11,7 @@ from roquet.broker.api.pop import ChangeInvisibleRequest, LightPopRequest, PopRe
 from roquet.broker.api.refusal import Refusal
 from roquet.broker.operations.table import POP
 from roquet.broker.pop.receive.polls import Waiting
+from roquet.model.message import ATTEMPTS_MAX
 from roquet.model.subscription import ExpressionType
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -24,7 +25,6 @@ from roquet.protocol.headers.pop import (
 from roquet.protocol.pop.handle import PopTables, ReceiptHandle, real_topic
 from roquet.proxy.brokers.api import Found, Packed
 from roquet.proxy.rules.codes import Code, Rejected
-from roquet.proxy.rules.plain import ATTEMPTS_MAX
 from roquet.remoting.headers import reader
 from roquet.store.records import read_records
 

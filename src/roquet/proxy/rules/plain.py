@@ -6,9 +6,6 @@ from roquet._native import GrpcConsumers
 from roquet.protocol import names
 from roquet.protocol import properties as props
 
-ATTEMPTS_MAX = 2**31 - 1
-"""No message can have been delivered more often: a record has 31 bits for that."""
-
 
 def consumers(broker: str = "") -> GrpcConsumers:
     """Return what shows and acknowledges plain messages; `broker` is the one of this process."""

@@ -12,6 +12,7 @@ from roquet.base.errors import Unreachable
 from roquet.broker.api.refusal import Refusal
 from roquet.broker.clients.registry import Client
 from roquet.model.group import RetryPolicyType
+from roquet.model.message import ATTEMPTS_MAX
 from roquet.model.subscription import ConsumeType, ExpressionType
 from roquet.protocol import properties as props
 from roquet.protocol import tags
@@ -448,7 +449,7 @@ def wanted_of(topic: str, expression: Any) -> Any:
 
 def _set_policy(target: Any, group: SubscriptionGroupConfig) -> None:
     target.Clear()
-    target.max_attempts = group.retry_max_times + 1
+    target.max_attempts = min(group.retry_max_times + 1, ATTEMPTS_MAX)
     policy = group.retry_policy
     if policy.type is RetryPolicyType.EXPONENTIAL:
         backoff = target.exponential_backoff

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
+from roquet.model.message import ATTEMPTS_MAX
 from roquet.protocol import properties as props
 from roquet.protocol.hosts import host_text
 from roquet.protocol.messages import compression, sys_flag
@@ -145,7 +146,7 @@ def message_of(record: Record, topic: str, handle: str | None = None) -> Any:
     system.store_host = host_text(record.store_host)
     system.queue_id = record.queue_id
     system.queue_offset = record.queue_offset
-    system.delivery_attempt = record.reconsume_times + 1
+    system.delivery_attempt = min(record.reconsume_times + 1, ATTEMPTS_MAX)
     if handle is not None:
         system.receipt_handle = handle
     return message

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from roquet.testing.cluster import Cluster
 
 
-async def send_back(it: Cluster, group: str, **more: str) -> Command:
-    sent = await it.send("orders", b"again", **more)
+async def send_back(it: Cluster, group: str, tries: int = 0) -> Command:
+    sent = await it.send("orders", b"again", j=str(tries))
     await dispatched(it)
     fields = {
         "offset": str(int(ext(sent)["msgId"][16:], 16)),
@@ -51,7 +51,7 @@ def test_send_back_of_a_new_group_is_answered_after_group_and_topic_are_saved(
 
 def test_message_that_failed_as_often_as_can_be_counted_is_sent_back(tmp_path: Path) -> None:
     async def tell(it: Cluster) -> None:
-        answer = await send_back(it, "g", j=str(ATTEMPTS_MAX))
+        answer = await send_back(it, "g", ATTEMPTS_MAX)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         await dispatched(it)
         (dead,) = read_records(it.broker.store.get("%DLQ%g", 0, 0, 1).records)

@@ -362,13 +362,15 @@ class SlaveLink(asyncio.Protocol):
             self._refuse(thread, tail, verdict, str(fault))
             return
         same = None if tail is None else is_same(master.log, tail)
-        proven = tail is not None and tail.end == report and same is True
-        doubt = report if proven else doubtful_end(master.log, report, end)
+        shown = tail is not None and same is True and tail.is_full(master.rules.file_bytes)
+        proven = tail is not None and shown and tail.end == report
+        # Nothing before `position` is sent on this connection.
+        doubt = report if proven else max(position, doubtful_end(master.log, report, end))
         if same is False:
             why = f"has other bytes than this log before offset {report}: it is no copy of it"
             self._refuse(thread, tail, Verdict.DIFFERS, why)
             return
-        known = same is True or master.entrance.secret is not None
+        known = shown or master.entrance.secret is not None
         if not master.joined(self, self._host, proven=known):
             self.turn_away("finds no place: there are enough slaves")
             return

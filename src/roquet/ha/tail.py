@@ -10,7 +10,9 @@ has; a Java master begins with a frame or a heartbeat, and then nothing was comp
 Invariants:
 - a master never sends a byte of its log to a slave whose digest differs;
 - a slave appends nothing before it has the answer, or knows that there will be none;
-- a slave has proven no more than the digest covers, which is whole records.
+- a slave has proven no more than the digest covers, which is whole records;
+- only a digest of a whole window, or of all from where a file begins, proves anything: few bytes
+  can be guessed.
 """
 
 from __future__ import annotations
@@ -65,6 +67,10 @@ class Tail:
     def begin(self) -> int:
         """Offset of the first byte compared."""
         return self.end - self.size
+
+    def is_full(self, file_bytes: int) -> bool:
+        """Tell whether it covers as much as a slave can show, whose files have `file_bytes`."""
+        return self.size == WINDOW or (self.size > 0 and self.begin % file_bytes == 0)
 
     def encode(self) -> bytes:
         """Return what is written before the first report."""

@@ -7,7 +7,7 @@
 
 mod popped;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use md5::{Digest, Md5};
@@ -207,12 +207,29 @@ impl View<'_> {
 struct Properties<'a>(Vec<(&'a str, &'a str)>);
 
 impl<'a> Properties<'a> {
+    /// Of so many pairs and more, repeats are found by hashing: a sender chooses how many there are.
+    const MANY: usize = 32;
+
     fn read(text: &'a str) -> Self {
         let mut found: Vec<(&str, &str)> = Vec::with_capacity(16);
+        let mut places: HashMap<&str, usize> = HashMap::new();
         for (name, value) in pairs(text) {
-            match found.iter_mut().find(|(known, _)| *known == name) {
-                Some(known) => known.1 = value,
-                None => found.push((name, value)),
+            let count = found.len();
+            let known = if count < Self::MANY {
+                found.iter().position(|(known, _)| *known == name)
+            } else {
+                if places.is_empty() {
+                    places.extend(found.iter().enumerate().map(|(at, pair)| (pair.0, at)));
+                }
+                places.get(name).copied()
+            };
+            if let Some(pair) = known.and_then(|at| found.get_mut(at)) {
+                pair.1 = value;
+            } else {
+                found.push((name, value));
+                if count >= Self::MANY {
+                    places.insert(name, count);
+                }
             }
         }
         Self(found)
@@ -323,4 +340,28 @@ fn offset_id(record: &RecordView<'_>) -> Option<String> {
     }
     write!(text, "{:016X}", record.physical_offset).ok()?;
     Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Properties;
+
+    #[test]
+    fn each_property_counts_once_with_its_last_value_however_many_there_are() {
+        for count in [1, 2, 31, 32, 33, 34, 8_000] {
+            let names: Vec<_> = (0..count).map(|number| format!("{number:x}")).collect();
+            let text = |value: &str| -> String {
+                let all = names.iter();
+                all.map(|name| format!("{name}\u{1}{value}{name}\u{2}"))
+                    .collect()
+            };
+            let twice = text("a") + &text("b");
+            let read = Properties::read(&twice).0;
+            let values = names.iter().map(|name| format!("b{name}"));
+            let wanted: Vec<_> = names.iter().map(String::as_str).zip(values).collect();
+            assert!(read
+                .into_iter()
+                .eq(wanted.iter().map(|(n, v)| (*n, v.as_str()))));
+        }
+    }
 }

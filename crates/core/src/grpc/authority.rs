@@ -276,6 +276,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for OneAuthority<S> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::{any, Just, Strategy};
+    use proptest::sample::select;
+    use proptest::{prop_assert_eq, prop_oneof};
+
     use super::{Frames, PREFACE};
 
     fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
@@ -337,6 +342,132 @@ mod tests {
         ] {
             let sent = [frame(1, 4, &field), frame(1, 4, &literal(b"\x5f", b"a,b"))];
             assert_eq!(read(&sent, 5), sent.concat());
+        }
+    }
+
+    /// A number of HPACK behind the bits that say what it is; `more` needless bytes end it.
+    fn number(kind: u8, bits: u32, number: usize, more: usize) -> Vec<u8> {
+        let most = (1 << bits) - 1;
+        if number < most {
+            return vec![kind | u8::try_from(number).unwrap()];
+        }
+        let mut found = vec![kind | u8::try_from(most).unwrap()];
+        let mut rest = number - most;
+        while rest > 127 {
+            found.push(u8::try_from(rest & 127).unwrap() | 128);
+            rest >>= 7;
+        }
+        found.push(u8::try_from(rest).unwrap());
+        if more > 0 {
+            *found.last_mut().unwrap() |= 128;
+            found.extend(std::iter::repeat_n(128, more - 1));
+            found.push(0);
+        }
+        found
+    }
+
+    /// A field as a client may write it: the bytes sent, and those that the library is to read.
+    #[derive(Clone, Debug)]
+    struct Field {
+        sent: Vec<u8>,
+        wanted: Vec<u8>,
+    }
+
+    fn cut(value: &[u8]) -> Vec<u8> {
+        let end = value.iter().position(|byte| b"%,".contains(byte));
+        let mut found = value.to_vec();
+        found[end.unwrap_or(value.len())..].fill(b'-');
+        found
+    }
+
+    proptest::prop_compose! {
+        fn field()(
+            (kind, bits) in select(vec![(0x40_u8, 6), (0, 4), (0x10, 4)]),
+            name in prop_oneof![
+                Just((1, vec![])), (2_usize..200).prop_map(|index| (index, vec![])),
+                Just((0, b":authority".to_vec())), Just((0, b":authoritx".to_vec())),
+                "[:a-z%,-]{0,140}".prop_map(|name| (0, name.into_bytes())),
+            ],
+            value in vec(prop_oneof![3 => select(b"%,-:.[]0a\x00\xff\x41\x80".to_vec()), 1 => any::<u8>()], 0..400),
+            coded in (any::<bool>(), any::<bool>()),
+            more in 0_usize..3,
+            alone in proptest::option::weighted(0.2, (select(vec![(0x80_u8, 7), (0x20, 5)]), 0_usize..5000)),
+        ) -> Field {
+            if let Some(((kind, bits), index)) = alone {
+                let both = number(kind, bits, index, more);
+                return Field { sent: both.clone(), wanted: both };
+            }
+            let huffman = |is_coded| if is_coded { 0x80 } else { 0 };
+            let (index, name) = name;
+            let mut head = number(kind, bits, index, more);
+            if index == 0 {
+                head.extend(number(huffman(coded.0), 7, name.len(), more));
+                head.extend_from_slice(&name);
+            }
+            head.extend(number(huffman(coded.1), 7, value.len(), more));
+            let named = index == 1 || (index == 0 && !coded.0 && name == b":authority");
+            let is_cut = named && !coded.1;
+            let read = if is_cut { cut(&value) } else { value.clone() };
+            Field { sent: [&head[..], &value].concat(), wanted: [&head[..], &read].concat() }
+        }
+    }
+
+    /// A block in frames: one of headers, perhaps with padding and a priority, and what goes on.
+    fn in_frames(block: &[u8], cuts: &[usize], padding: Option<u8>, priority: bool) -> Vec<u8> {
+        let mut ends: Vec<_> = cuts.iter().map(|cut| cut % (block.len() + 1)).collect();
+        ends.sort_unstable();
+        ends.push(block.len());
+        let (mut found, mut from) = (Vec::new(), 0);
+        for (at, end) in ends.iter().enumerate() {
+            let mut payload = Vec::new();
+            let mut flags = if at + 1 == ends.len() { 4 } else { 0 };
+            if at == 0 {
+                payload.extend(padding);
+                payload.extend_from_slice(if priority { b"\x00%,\x41\x02" } else { b"" });
+                flags |= padding.map_or(0, |_| 8) | if priority { 32 } else { 0 };
+            }
+            payload.extend_from_slice(&block[from..*end]);
+            if at == 0 {
+                payload.extend(std::iter::repeat_n(b'%', usize::from(padding.unwrap_or(0))));
+            }
+            from = *end;
+            found.extend_from_slice(&u32::try_from(payload.len()).unwrap().to_be_bytes()[1..]);
+            found.extend([if at == 0 { 1 } else { 9 }, flags, 0, 0, 0, 1]);
+            found.extend_from_slice(&payload);
+        }
+        found
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn drawn_blocks_differ_in_their_authority_alone(
+            calls in vec((vec(field(), 0..6), vec(any::<usize>(), 0..4), any::<Option<u8>>(), any::<bool>()), 1..4),
+            piece in 1_usize..700,
+        ) {
+            let (mut sent, mut wanted) = (Vec::new(), Vec::new());
+            for (fields, cuts, padding, priority) in &calls {
+                let data = frame(0, 0, b"\x41\x05a%2C,");
+                let of = |block: Vec<u8>| in_frames(&block, cuts, *padding, *priority);
+                sent.push([of(fields.iter().flat_map(|it| it.sent.clone()).collect()), data.clone()].concat());
+                wanted.push([of(fields.iter().flat_map(|it| it.wanted.clone()).collect()), data].concat());
+            }
+            prop_assert_eq!(read(&sent, piece), wanted.concat());
+        }
+
+        #[test]
+        fn drawn_bytes_are_read_the_same_however_they_are_cut(
+            frames in vec((any::<u8>(), any::<u8>(), vec(any::<u8>(), 0..200)), 0..6),
+            rest in vec(any::<u8>(), 0..40),
+            piece in 1_usize..50,
+        ) {
+            let mut sent: Vec<_> = frames
+                .iter()
+                .map(|(kind, flags, payload)| frame(kind % 10, *flags, payload))
+                .collect();
+            sent.push(rest);
+            let whole = read(&sent, usize::MAX);
+            prop_assert_eq!(whole.len(), sent.concat().len());
+            prop_assert_eq!(read(&sent, piece), whole);
         }
     }
 }

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +97,14 @@ def test_two_broken_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     path.write_bytes(b"{")
     (tmp_path / "topics.json.bak").write_bytes(b"\0\0")
-    with pytest.raises(Corrupt, match=r"topics\.json"):
+    with pytest.raises(Corrupt, match=r"topics\.json") as caught:
         load(path)
+    # What it says to type leaves nothing in the way, and loses neither file.
+    command = str(caught.value).rpartition("what it says: ")[2]
+    subprocess.run(command, shell=True, check=True)
+    assert load(path) is None
+    assert (tmp_path / "aside" / "topics.json").read_bytes() == b"{"
+    assert (tmp_path / "aside" / "topics.json.bak").read_bytes() == b"\0\0"
 
 
 @pytest.mark.parametrize("fails", ["write", "fsync", "replace"])

@@ -74,8 +74,16 @@ class JsonFile:
             self.from_copy = not self._main_is_good
             return value
         if broken:
-            raise Corrupt("; ".join(broken))
+            raise Corrupt("; ".join(broken) + self._remedy())
         return None
+
+    def _remedy(self) -> str:
+        """Say what an operator types; with `.bak` there as well, it is damaged or lost, too."""
+        aside = " ".join(str(it) for it in (self.path, self._backup) if it.exists())
+        return (
+            f": put the file of a backup there, or go on without what it says:"
+            f" mkdir -p {self.path.parent}/aside && mv {aside} {self.path.parent}/aside/"
+        )
 
     def table(self, codec: TableCodec[K, V]) -> KeyValues[K, V]:
         """Return the table that this file keeps, empty until it is loaded."""

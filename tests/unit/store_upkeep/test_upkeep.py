@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shutil
 import sys
@@ -161,6 +162,26 @@ def test_a_wrong_unit_is_found_and_repaired(tmp_path: Path) -> None:
     assert (store / "consumequeue.broken").is_dir()
     assert bodies(tmp_path / "b", store) == [b"m%d" % number for number in range(COUNT)]
     assert check(store).worst in (Level.FINE, Level.NOTE)
+
+
+@pytest.mark.parametrize("by", [-1, 20, 4096])
+def test_queue_file_of_a_length_that_a_start_refuses_is_found_and_repaired(
+    tmp_path: Path, by: int
+) -> None:
+    store = filled(tmp_path / "a")
+    (queue,) = (store / "consumequeue" / "orders" / "0").iterdir()
+    os.truncate(queue, queue.stat().st_size + by)
+    if by > 0:
+        # Others show how long files are.
+        for topic in ("one", "two"):
+            copy = store / "consumequeue" / topic / "0" / queue.name
+            copy.parent.mkdir(parents=True)
+            copy.write_bytes(bytes(queue.stat().st_size - by))
+    (finding,) = [it for it in check(store).findings if it.level is Level.REPAIRABLE]
+    assert finding.where == f"consumequeue/orders/0/{queue.name}"
+    for step in plan(store):
+        step.act()
+    assert bodies(tmp_path / "b", store) == [b"m%d" % number for number in range(COUNT)]
 
 
 def test_a_broken_table_comes_from_its_copy(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ finding says what it means for the messages and what helps.
 from __future__ import annotations
 
 import array
+import collections
 import dataclasses
 import enum
 import fcntl
@@ -206,6 +207,7 @@ def _check_queues(
             is_late=True,
         )
         return
+    yield from _odd_files(root)
     for (topic, queue_id), queue in sorted(queues.items()):
         progress()
         where = f"consumequeue/{topic}/{queue_id}"
@@ -226,6 +228,27 @@ def _check_queues(
             "roquet store repair: the broker makes the queues anew from the log",
             # The last ones, and nothing behind them.
             is_late=missing == len(wrong) == queue.end - wrong[0],
+        )
+
+
+def _odd_files(root: Path) -> Iterator[Finding]:
+    """Yield what a broker would refuse: files of another length than the store's other ones."""
+    lengths = {
+        path: path.stat().st_size if path.is_file() else -1
+        for path in sorted(root.glob("*/*/*"))
+        if is_log_name(path.name)
+    }
+    counts = collections.Counter(it for it in lengths.values() if it > 0)
+    usual = max(counts, key=lambda it: (it % UNIT.size == 0, counts[it], it), default=0)
+    for path, length in lengths.items():
+        if length in {0, usual} and length % UNIT.size == 0:
+            continue
+        text = "is no file" if length < 0 else f"has {length} bytes, where others have {usual}"
+        yield Finding(
+            Level.REPAIRABLE,
+            str(path.relative_to(root.parent)),
+            f"{text}: the broker refuses to start",
+            "roquet store repair: the broker makes the queues anew from the log",
         )
 
 

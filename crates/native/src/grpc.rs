@@ -13,7 +13,7 @@ use pyo3::prelude::{pyclass, pymethods, Bound, IntoPyObject, PyAny, PyRef, PyRes
 use pyo3::types::PyBytes;
 use pyo3::{BoundObject, PyErr};
 use roquet_core::grpc::shown::{begun, ended, Named, View};
-use roquet_core::grpc::{Door, Head, Limits, News, SendRules, Sends, Server, SystemNames};
+use roquet_core::grpc::{Door, Limits, News, SendRules, Sends, Server, SystemNames};
 use roquet_core::ingest::pop::give::{Batch, Wish};
 use roquet_core::store::get::Got;
 use roquet_core::tls::{ServerTls, TlsFiles};
@@ -402,18 +402,20 @@ pub(crate) fn tuple(py: Python<'_>, news: News) -> PyResult<Bound<'_, PyAny>> {
             head,
             message,
         } => {
-            let Head {
-                path,
-                peer,
-                local,
-                metadata,
-                authority,
-            } = *head;
+            let metadata: Vec<_> = head.metadata().collect();
             let message = message.map(|data| PyBytes::new(py, &data));
             any(
                 py,
                 (
-                    "call", call, connection, path, peer, local, authority, metadata, message,
+                    "call",
+                    call,
+                    connection,
+                    head.path(),
+                    head.peer(),
+                    head.local(),
+                    head.authority(),
+                    metadata,
+                    message,
                 ),
             )
         }

@@ -12,9 +12,10 @@ use http::header::{HeaderMap, HeaderName, HeaderValue, CONTENT_TYPE};
 use http::{Method, Request, Response, StatusCode};
 use tokio::time::{sleep_until, timeout, Instant};
 
+use super::head::{Head, Origin};
 use super::messages::{Fault, Reader, INTERNAL};
 use super::orders::{Order, Orders};
-use super::{authority, signature, Handle, Head, Link, News, Origin, Shared};
+use super::{signature, Handle, Link, News, Shared};
 
 const GRPC: &[u8] = b"application/grpc";
 /// `DEADLINE_EXCEEDED`.
@@ -37,22 +38,13 @@ pub(super) async fn serve(
         // It may have gone: then there is nobody to tell.
         let _ = respond.send_response(answer, true);
     } else {
-        let head = Box::new(Head {
-            path: parts.uri.path().to_owned(),
-            peer: origin.peer.clone(),
-            local: origin.local.clone(),
-            metadata: metadata(&parts.headers),
-            authority: parts
-                .uri
-                .authority()
-                .map_or_else(String::new, authority::first),
-        });
         let secrets = super::hold(&shared.secrets).clone();
         let account = secrets
             .as_ref()
             .and_then(|all| signature::signer(all, &parts.headers))
             .map(|key| shared.account(key));
         let signed = secrets.is_none() || account.is_some();
+        let head = Box::new(Head::new(parts.uri, parts.headers, origin));
         let mut call = Call {
             number: shared.number(),
             shared,
@@ -99,7 +91,7 @@ impl Call {
         account: Option<Arc<AtomicUsize>>,
         signed: bool,
     ) {
-        let streams = self.shared.streaming.contains(&head.path);
+        let streams = self.shared.streaming.contains(head.path());
         let link = Arc::clone(&self.link);
         let mut reader = Reader::new(Arc::clone(&self.shared), link, account, body);
         let mut message = None;
@@ -303,16 +295,6 @@ fn refusal(method: &Method, headers: &HeaderMap) -> Option<StatusCode> {
     let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     let known = kind.is_some_and(|kind| kind.starts_with(GRPC));
     (!known).then_some(StatusCode::UNSUPPORTED_MEDIA_TYPE)
-}
-
-fn metadata(headers: &HeaderMap) -> Vec<(String, String)> {
-    headers
-        .iter()
-        .filter_map(|(name, value)| {
-            let text = std::str::from_utf8(value.as_bytes()).ok()?;
-            Some((name.as_str().to_owned(), text.to_owned()))
-        })
-        .collect()
 }
 
 /// A text as it may stand in `grpc-message`.

@@ -16,7 +16,8 @@ use tokio::time::{interval, sleep, timeout, Instant, MissedTickBehavior};
 
 use super::authority::OneAuthority;
 use super::door::{Entered, Refusal};
-use super::{call, Link, News, Origin, Phase, Shared};
+use super::head::{shown, Origin};
+use super::{call, Link, News, Phase, Shared};
 
 /// Bytes of a stream, and of a connection, that a client may send ahead.
 const WINDOW: u32 = 1 << 20;
@@ -101,11 +102,6 @@ fn adopt(
     });
 }
 
-/// An address as Python writes it: one of IPv4 that came through a socket of IPv6 as IPv4.
-fn shown(address: SocketAddr) -> String {
-    SocketAddr::new(address.ip().to_canonical(), address.port()).to_string()
-}
-
 /// Hears how a connection begins, and serves it to its end.
 async fn welcome(
     shared: &Arc<Shared>,
@@ -123,10 +119,7 @@ async fn welcome(
         // It has left, or said nothing for long: that is nobody's fault.
         Ok(Err(Refusal::Left)) | Err(_) => return,
     };
-    let origin = Arc::new(Origin {
-        peer: shown(client),
-        local,
-    });
+    let origin = Arc::new(Origin::new(client, local));
     match stream {
         Entered::Plain(stream) => serve(shared, link, &origin, stream, leaving).await,
         Entered::Tls(stream) => serve(shared, link, &origin, *stream, leaving).await,

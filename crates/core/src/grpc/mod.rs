@@ -23,6 +23,7 @@ mod connection;
 mod door;
 mod fields;
 pub mod forward;
+mod head;
 mod messages;
 mod orders;
 mod sends;
@@ -50,6 +51,7 @@ use orders::{Order, Orders};
 pub use acks::SystemNames;
 pub use balancer::Header as BalancerHeader;
 pub use door::Door;
+pub use head::Head;
 pub use sends::{queue_of_group, SendRules, Sends};
 pub use signature::Secrets;
 
@@ -81,21 +83,6 @@ pub struct Limits {
     pub idle: Duration,
     /// For a preface, a whole request, progress of an answer, the answer to a ping.
     pub patience: Duration,
-}
-
-/// How a call began.
-#[derive(Debug, Default)]
-pub struct Head {
-    /// `/package.Service/Method`.
-    pub path: String,
-    /// `ip:port` of the client.
-    pub peer: String,
-    /// `ip:port` that the client has connected to.
-    pub local: String,
-    /// Metadata that is text; names are in small letters.
-    pub metadata: Vec<(String, String)>,
-    /// The host and port that the client believes to speak to.
-    pub authority: String,
 }
 
 /// What happened.
@@ -151,12 +138,6 @@ struct Link {
     calls: AtomicUsize,
     resets: AtomicUsize,
     aborted: Notify,
-}
-
-/// Who speaks to whom on a connection, each as `ip:port`.
-struct Origin {
-    peer: String,
-    local: String,
 }
 
 struct Handle {

@@ -8,7 +8,6 @@
 //! answered here has changed nothing.
 
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::asked::{read, Asked};
@@ -108,7 +107,7 @@ impl Sends {
                     connection,
                     head,
                     message: Some(message),
-                } if head.path == METHOD => Plain {
+                } if head.path() == METHOD => Plain {
                     call,
                     connection,
                     head,
@@ -255,8 +254,7 @@ fn is_word(text: &str) -> bool {
 }
 
 pub(super) fn check_client(head: &Head) -> Result<(), Odd> {
-    let mut given = head.metadata.iter().rev();
-    let (_, id) = given.find(|(name, _)| name == CLIENT_ID).ok_or(Odd)?;
+    let id = head.last(CLIENT_ID).ok_or(Odd)?;
     (is_word(id) && id.len() <= CLIENT_ID_LENGTH_MAX)
         .then_some(())
         .ok_or(Odd)
@@ -277,7 +275,7 @@ pub(super) fn properties(asked: &Asked<'_>, head: &Head, born: &str) -> String {
         add(name, value);
     }
     let host = match asked.born_host {
-        "" => head.peer.rsplit_once(':').map_or("", |(host, _)| host),
+        "" => head.peer().rsplit_once(':').map_or("", |(host, _)| host),
         given => given,
     };
     add("TAGS", asked.tag);
@@ -357,14 +355,10 @@ impl Batch {
         (ingest, store): (&mut Ingest, &Store),
         now_ms: i64,
     ) -> HashMap<i32, Outcome> {
-        let peer = self
-            .sends
-            .first()
-            .map(|first| first.head.peer.parse::<SocketAddr>());
-        let Some(Ok(peer)) = peer else {
+        let Some(first) = self.sends.first() else {
             return HashMap::new();
         };
-        ingest.open(CONNECTION, &host::encode(peer), false);
+        ingest.open(CONNECTION, &host::encode(first.head.peer_address()), false);
         // What is left over is known by having no answer.
         let fed = ingest.feed(store, CONNECTION, &self.frames, now_ms, &mut |_, _| ());
         ingest.close(CONNECTION);

@@ -28,7 +28,7 @@ use crate::codec::frame;
 use crate::ingest::pop::ACK;
 use crate::pop::handle::Handle;
 
-use parts::{free, is_group, line_of, place_of, read_place};
+use parts::{free, is_group, line_of, place_of, read_place, Begun, Waiting};
 pub use parts::{Fed, ForwardRules, Kind, Outgoing, Taken, Target, Unsettled};
 
 /// `SEND_MESSAGE_V2`, whose fields have names of one letter.
@@ -38,29 +38,6 @@ const GO_AWAY: i32 = 1500;
 const ACK_METHOD: &str = "/apache.rocketmq.v2.MessagingService/AckMessage";
 /// Index of PYTHON: the brokers see one client, whichever way a request takes through it.
 const LANGUAGE: u8 = 3;
-
-struct Waiting {
-    connection: u64,
-    head: Box<Head>,
-    line: u64,
-    ends_ms: i64,
-    /// Frames without an answer.
-    left: usize,
-    was_sent_away: bool,
-    offset: (u64, Option<String>),
-    it: Unsettled,
-}
-
-impl Waiting {
-    fn into_news(self) -> News {
-        News::Call {
-            call: self.it.call,
-            connection: self.connection,
-            head: self.head,
-            message: Some(self.it.message),
-        }
-    }
-}
 
 /// Plain calls between clients and brokers. The owner's thread alone uses it.
 pub struct Forwarder {
@@ -164,19 +141,18 @@ impl Forwarder {
             let asked = (call, &*head, &message);
             let begun = if slow.contains(&call) {
                 Err(Odd)
-            } else if head.path == sends::METHOD {
+            } else if head.path() == sends::METHOD {
                 self.send(asked, now, &mut taken)
-            } else if head.path == ACK_METHOD {
-                self.acknowledge(asked, now, settles, &mut taken)
+            } else if head.path() == ACK_METHOD {
+                self.acknowledge(asked, now.1, settles, &mut taken)
             } else {
                 Err(Odd)
             };
             match begun {
-                Ok(mut waiting) => {
-                    waiting.connection = connection;
-                    waiting.head = head;
-                    waiting.it.message = message;
-                    *self.count(waiting.it.kind) += 1;
+                Ok(begun) => {
+                    *self.count(begun.kind) += 1;
+                    let asked = (connection, head, message);
+                    let waiting = self.waiting(call, asked, begun, now.0);
                     self.calls.insert(call, waiting);
                 }
                 Err(Odd) => taken.news.push(News::Call {
@@ -294,7 +270,7 @@ impl Forwarder {
         (call, head, message): (u64, &Head, &Bytes),
         (steady_ms, now_ms): (i64, i64),
         taken: &mut Taken,
-    ) -> Result<Waiting, Odd> {
+    ) -> Result<Begun, Odd> {
         sends::check_client(head)?;
         let asked = asked::read(message)?;
         let target = self.topics.get(asked.topic).ok_or(Odd)?;
@@ -347,25 +323,28 @@ impl Forwarder {
         out.frames.extend_from_slice(asked.body);
         out.calls.push(call);
         self.frames.insert(opaque, (call, 0));
-        Ok(self.waiting((call, Kind::Send), (broker, line), steady_ms, 1))
+        Ok(Begun {
+            kind: Kind::Send,
+            broker,
+            line,
+            frames: 1,
+        })
     }
 
     fn acknowledge(
         &mut self,
         (call, head, message): (u64, &Head, &Bytes),
-        (steady_ms, now_ms): (i64, i64),
+        now_ms: i64,
         settles: &mut dyn FnMut(&str) -> bool,
         taken: &mut Taken,
-    ) -> Result<Waiting, Odd> {
+    ) -> Result<Begun, Odd> {
         sends::check_client(head)?;
         let asked = acks::read(message)?;
         let is_plain = self.topics.contains_key(asked.topic)
             && is_group(asked.group)
             && self.rules.system.allows(&asked)
             && self.counts.1 < self.rules.calls_max;
-        let client = head.metadata.iter().rev();
-        let client = client.clone().find(|(name, _)| name == sends::CLIENT_ID);
-        if !is_plain || !client.is_some_and(|(_, id)| settles(id)) {
+        if !is_plain || !head.last(sends::CLIENT_ID).is_some_and(settles) {
             return Err(Odd);
         }
         let mut broker = None;
@@ -397,8 +376,12 @@ impl Forwarder {
             numbers.push(opaque);
         }
         out.calls.push(call);
-        let count = asked.entries.len();
-        Ok(self.waiting((call, Kind::Ack), (broker, line), steady_ms, count))
+        Ok(Begun {
+            kind: Kind::Ack,
+            broker,
+            line,
+            frames: asked.entries.len(),
+        })
     }
 
     fn header(&self, code: i32, opaque: i32) -> Header<'static> {
@@ -413,29 +396,29 @@ impl Forwarder {
 
     fn waiting(
         &self,
-        (call, kind): (u64, Kind),
-        (broker, line): (Arc<str>, u64),
+        call: u64,
+        (connection, head, message): (u64, Box<Head>, Bytes),
+        begun: Begun,
         began_ms: i64,
-        left: usize,
     ) -> Waiting {
-        let patience_ms = match kind {
+        let patience_ms = match begun.kind {
             Kind::Send => self.rules.patience_ms.0,
             Kind::Ack => self.rules.patience_ms.1,
         };
         Waiting {
-            connection: 0,
-            head: Box::default(),
-            line,
+            connection,
+            head,
+            line: begun.line,
             ends_ms: began_ms.saturating_add(patience_ms),
-            left,
+            left: begun.frames,
             was_sent_away: false,
             offset: (0, None),
             it: Unsettled {
                 call,
-                kind,
-                broker,
+                kind: begun.kind,
+                broker: begun.broker,
                 began_ms,
-                message: Bytes::new(),
+                message,
                 answers: Vec::new(),
             },
         }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::super::acks::SystemNames;
 use super::super::fields::Odd;
-use super::super::News;
+use super::super::{Head, News};
 use crate::codec::command::Header;
 use crate::codec::error::CodecError;
 
@@ -106,6 +106,38 @@ pub struct Fed {
     pub answered: bool,
     /// Why no more can be read of the connection.
     pub broken: Option<CodecError>,
+}
+
+/// A call whose frames brokers have not all answered.
+pub(super) struct Waiting {
+    pub(super) connection: u64,
+    pub(super) head: Box<Head>,
+    pub(super) line: u64,
+    pub(super) ends_ms: i64,
+    /// Frames without an answer.
+    pub(super) left: usize,
+    pub(super) was_sent_away: bool,
+    pub(super) offset: (u64, Option<String>),
+    pub(super) it: Unsettled,
+}
+
+/// A call whose frames are about to be written.
+pub(super) struct Begun {
+    pub(super) kind: Kind,
+    pub(super) broker: Arc<str>,
+    pub(super) line: u64,
+    pub(super) frames: usize,
+}
+
+impl Waiting {
+    pub(super) fn into_news(self) -> News {
+        News::Call {
+            call: self.it.call,
+            connection: self.connection,
+            head: self.head,
+            message: Some(self.it.message),
+        }
+    }
 }
 
 pub(super) fn line_of(

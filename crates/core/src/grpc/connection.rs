@@ -42,6 +42,7 @@ pub(super) async fn accept(
         return;
     };
     tokio::spawn(Arc::clone(&shared).distribute());
+    tokio::spawn(Arc::clone(&shared).announce());
     let (away, leaving) = watch::channel(false);
     loop {
         tokio::select! {

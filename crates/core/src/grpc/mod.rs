@@ -152,6 +152,7 @@ struct Shared {
     /// None: nobody has to sign.
     secrets: Mutex<Option<Arc<Secrets>>>,
     news: Mutex<Vec<News>>,
+    has_news: Notify,
     notifier: Notifier,
     calls: Mutex<HashMap<u64, Handle>>,
     /// Answers that the thread has not taken: it takes all there are at once, so that what is answered
@@ -167,8 +168,22 @@ struct Shared {
 
 impl Shared {
     fn tell(&self, news: News) {
-        hold(&self.news).push(news);
-        self.notifier.notify();
+        let mut waiting = hold(&self.news);
+        let is_first = waiting.is_empty();
+        waiting.push(news);
+        drop(waiting);
+        if is_first {
+            self.has_news.notify_one();
+        }
+    }
+
+    /// Wakes the owner when there is news, for as long as the thread runs: all tasks that can run do so
+    /// before, so that what was read together is taken together.
+    async fn announce(self: Arc<Self>) {
+        loop {
+            self.has_news.notified().await;
+            self.notifier.notify();
+        }
     }
 
     fn number(&self) -> u64 {
@@ -272,6 +287,7 @@ impl Server {
             door: Mutex::new(door),
             secrets: Mutex::new(secrets.map(Arc::new)),
             news: Mutex::default(),
+            has_news: Notify::new(),
             notifier: Notifier::new()?,
             calls: Mutex::default(),
             answers: Mutex::default(),
@@ -288,6 +304,7 @@ impl Server {
             .spawn(move || {
                 runtime.block_on(connection::accept(Arc::clone(&mine), listener, followed));
                 drop(runtime);
+                mine.notifier.notify();
                 // Nobody is left who could carry an order out.
                 hold(&mine.calls).clear();
             })?;

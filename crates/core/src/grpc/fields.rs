@@ -30,8 +30,15 @@ impl<'a> Value<'a> {
 
     /// A text without control characters.
     pub(super) fn text(self) -> Result<&'a str, Odd> {
-        let text = std::str::from_utf8(self.bytes()?).map_err(|_| Odd)?;
-        if text.chars().any(char::is_control) {
+        let bytes = self.bytes()?;
+        let text = std::str::from_utf8(bytes).map_err(|_| Odd)?;
+        // Most texts have no other letters than these, which are told apart byte by byte.
+        let is_odd = if bytes.is_ascii() {
+            bytes.iter().any(u8::is_ascii_control)
+        } else {
+            text.chars().any(char::is_control)
+        };
+        if is_odd {
             return Err(Odd);
         }
         Ok(text)

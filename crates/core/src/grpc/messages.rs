@@ -42,6 +42,8 @@ pub(super) struct Reader {
     account: Option<Arc<AtomicUsize>>,
     body: RecvStream,
     buffer: BytesMut,
+    /// A message that came in one piece, with its prefix: it is not copied.
+    whole: Option<Bytes>,
     counted: usize,
     /// Bytes of the longest message.
     most: usize,
@@ -61,6 +63,7 @@ impl Reader {
             account,
             body,
             buffer: BytesMut::new(),
+            whole: None,
             counted: 0,
             most,
         }
@@ -93,7 +96,7 @@ impl Reader {
                 return Ok(Some(message));
             }
             match self.body.data().await {
-                Some(Ok(chunk)) => self.add(&chunk)?,
+                Some(Ok(chunk)) => self.add(chunk)?,
                 Some(Err(_)) => return Err(Fault::Gone),
                 None if self.buffer.is_empty() => return Ok(None),
                 None => {
@@ -104,7 +107,7 @@ impl Reader {
         }
     }
 
-    fn add(&mut self, chunk: &Bytes) -> Result<(), Fault> {
+    fn add(&mut self, chunk: Bytes) -> Result<(), Fault> {
         let size = chunk.len();
         let before = self.shared.inbound.fetch_add(size, Ordering::Relaxed);
         let before_here = self.link.inbound.fetch_add(size, Ordering::Relaxed);
@@ -127,7 +130,11 @@ impl Reader {
             let text = "requests of this account that are not answered yet take all its room";
             return Err(Fault::Status(EXHAUSTED, text.to_owned()));
         }
-        self.buffer.extend_from_slice(chunk);
+        if self.buffer.is_empty() && is_whole(&chunk) {
+            self.whole = Some(chunk);
+        } else {
+            self.buffer.extend_from_slice(&chunk);
+        }
         self.body
             .flow_control()
             .release_capacity(size)
@@ -135,7 +142,8 @@ impl Reader {
     }
 
     fn cut(&mut self) -> Result<Option<Bytes>, Fault> {
-        let Some((prefix, _)) = self.buffer.split_first_chunk::<PREFIX>() else {
+        let held = self.whole.as_deref().unwrap_or(&self.buffer);
+        let Some((prefix, message)) = held.split_first_chunk::<PREFIX>() else {
             return Ok(None);
         };
         let [flags, length @ ..] = *prefix;
@@ -149,12 +157,24 @@ impl Reader {
             let text = format!("gRPC message exceeds maximum size {most}: {length}");
             return Err(Fault::Status(EXHAUSTED, text));
         }
-        if self.buffer.len() - PREFIX < length {
+        if message.len() < length {
             return Ok(None);
+        }
+        if let Some(whole) = self.whole.take() {
+            return Ok(Some(whole.slice(PREFIX..)));
         }
         self.buffer.advance(PREFIX);
         Ok(Some(self.buffer.split_to(length).freeze()))
     }
+}
+
+/// Whether a piece of a request is one message and nothing else.
+fn is_whole(chunk: &[u8]) -> bool {
+    chunk
+        .split_first_chunk::<PREFIX>()
+        .is_some_and(|([_, length @ ..], message)| {
+            usize::try_from(u32::from_be_bytes(*length)) == Ok(message.len())
+        })
 }
 
 impl Drop for Reader {

@@ -310,7 +310,9 @@ class Counting:
         await self._serve(*call)
 
 
-def called(port: int, method: str, *requests: bytes, client: str = "c") -> list[list[bytes]]:
+def called(
+    port: int, method: str, *requests: bytes, client: str = "c", source: str = "127.0.0.1"
+) -> list[list[bytes]]:
     """Make calls on one connection, in one write; return the parts of each answer, in order."""
     frames = bytearray()
     for number, data in enumerate(requests):
@@ -323,7 +325,7 @@ def called(port: int, method: str, *requests: bytes, client: str = "c") -> list[
             frames += http2.frame(http2.DATA, stream, piece, flags)
     found: dict[int, bytearray] = {2 * number + 1: bytearray() for number in range(len(requests))}
     open_streams = set(found)
-    with http2.Peer.connect(port) as peer:
+    with http2.Peer.connect(port, source=source) as peer:
         peer.send(bytes(frames))
         while open_streams:
             received = peer.read()

@@ -66,10 +66,15 @@ class Peer:
         greets: bool = True,
         first: bytes = b"",
         tls: ssl.SSLContext | None = None,
+        source: str = "127.0.0.1",
     ) -> Iterator[Self]:
-        """Connect, say something first, begin TLS, and greet as a client of HTTP/2 does."""
+        """Connect, perhaps from an address of one's own, and greet as a client of HTTP/2 does."""
         with contextlib.ExitStack() as stack:
-            link = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            link = stack.enter_context(
+                socket.create_connection(
+                    ("127.0.0.1", port), timeout=20, source_address=(source, 0)
+                )
+            )
             link.sendall(first)
             if tls is not None:
                 link = stack.enter_context(tls.wrap_socket(link, server_hostname="127.0.0.1"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -99,9 +101,9 @@ def data_of(made: Any) -> bytes:
     return bytes(pb.SendMessageRequest(messages=[made]).SerializeToString())
 
 
-def sent(port: int, *requests: bytes, client: str = "c") -> list[Any]:
+def sent(port: int, *requests: bytes, client: str = "c", source: str = "127.0.0.1") -> list[Any]:
     """Send requests on one connection, in one write; return the answers by their order."""
-    answered = called(port, "SendMessage", *requests, client=client)
+    answered = called(port, "SendMessage", *requests, client=client, source=source)
     return [pb.SendMessageResponse.FromString(part) for (part,) in answered]
 
 
@@ -198,6 +200,33 @@ def test_sends_of_one_read_have_an_answer_each(tmp_path: Path) -> None:
                     continue
                 record = await stored(calls, "Normal", answer.entries[0].offset)
                 assert record.body == b"%d" % number
+
+    asyncio.run(main())
+
+
+def test_sends_of_several_connections_have_their_own_address_and_answer(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ready(tmp_path) as calls:
+            counting = Counting(calls)
+            port, places = calls.port.port, [f"127.0.0.{number}" for number in range(2, 7)]
+            bodies = {place: [f"{place} {turn}".encode() for turn in range(3)] for place in places}
+            sending = [
+                asyncio.create_task(
+                    asyncio.to_thread(
+                        sent, port, *(data_of(born(body=body)) for body in own), source=place
+                    )
+                )
+                for place, own in bodies.items()
+            ]
+            await asyncio.sleep(0)
+            # What comes meanwhile is taken in one turn of the loop.
+            time.sleep(0.3)  # noqa: ASYNC251
+            found = await asyncio.gather(*sending)
+            assert counting.count == 0
+            for (place, own), answers in zip(bodies.items(), found, strict=True):
+                for body, answer in zip(own, answers, strict=True):
+                    record = await stored(calls, "Normal", answer.entries[0].offset)
+                    assert (record.body, record.born_host[:4]) == (body, socket.inet_aton(place))
 
     asyncio.run(main())
 

@@ -7,8 +7,10 @@
 //! **Invariant.** A call is answered here only after its message was appended; a call that was not
 //! answered here has changed nothing.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use bytes::Bytes;
 
 use super::asked::{read, Asked};
 use super::fields::{Odd, Written};
@@ -17,7 +19,7 @@ use crate::codec::command::{Encoding, Header, JAVA};
 use crate::codec::{frame, host};
 use crate::ingest::send::SEND;
 use crate::ingest::table::{Shared, Table};
-use crate::ingest::Ingest;
+use crate::ingest::{Ingest, Read};
 use crate::java_hash;
 use crate::store::Store;
 
@@ -32,7 +34,8 @@ const INTERNAL: u8 = 13;
 pub(super) const SYS_COMPRESSED: i32 = 1;
 /// Properties beyond this are left alone: the fast path takes 32, of which it needs some itself.
 const SPARE_PROPERTIES: usize = 20;
-/// The connection of the ingest that stands for whoever is served at the moment: no port has so many.
+/// The connection of the ingest that stands for whoever is served at the moment, and those below it for
+/// others who are served with him: no port has so many.
 pub(super) const CONNECTION: u64 = u64::MAX;
 /// Frames that are appended together.
 const TOGETHER_MAX: usize = 4 << 20;
@@ -67,7 +70,9 @@ struct Plain {
     call: u64,
     connection: u64,
     head: Box<Head>,
-    message: bytes::Bytes,
+    message: Bytes,
+    /// Of the message, once that was looked at.
+    id: Bytes,
 }
 
 impl Sends {
@@ -101,7 +106,7 @@ impl Sends {
         let mut batch = Batch::default();
         let slow = server.slow(news.iter().filter_map(News::unary));
         for one in news {
-            let plain = match one {
+            let mut plain = match one {
                 News::Call {
                     call,
                     connection,
@@ -112,6 +117,7 @@ impl Sends {
                     connection,
                     head,
                     message,
+                    id: Bytes::new(),
                 },
                 other => {
                     batch.send(server, (&mut *ingest, store), now_ms, &mut left);
@@ -122,17 +128,19 @@ impl Sends {
             if !batch.takes(&plain) {
                 batch.send(server, (&mut *ingest, store), now_ms, &mut left);
             }
-            let number = i32::try_from(batch.sends.len()).unwrap_or(i32::MAX);
             let table = shared.read();
-            let framed = !slow.contains(&plain.call)
-                && self
-                    .frame(&table, &plain, number, now_ms, &mut batch.frames)
-                    .is_ok();
-            drop(table);
-            if framed {
-                batch.sends.push(plain);
+            let framed = if slow.contains(&plain.call) {
+                Err(Odd)
             } else {
-                left.push(plain.into());
+                self.frame(&table, &plain, now_ms, &mut batch.frames)
+            };
+            drop(table);
+            match framed {
+                Ok(id) => {
+                    plain.id = id;
+                    batch.push(plain);
+                }
+                Err(Odd) => left.push(plain.into()),
             }
         }
         batch.send(server, (ingest, store), now_ms, &mut left);
@@ -140,15 +148,14 @@ impl Sends {
         left
     }
 
-    /// Appends the frame of a send.
+    /// Appends the frame of a send; returns the message's id.
     fn frame(
         &self,
         table: &Table,
         plain: &Plain,
-        opaque: i32,
         now_ms: i64,
         out: &mut Vec<u8>,
-    ) -> Result<(), Odd> {
+    ) -> Result<Bytes, Odd> {
         check_client(&plain.head)?;
         let asked = read(&plain.message)?;
         let row = table.topics.get(asked.topic).ok_or(Odd)?;
@@ -177,14 +184,13 @@ impl Sends {
         let header = Header {
             code: SEND,
             language: JAVA,
-            opaque,
             ..Header::empty()
         };
         let size = asked.body.len();
         frame::encode_start(Encoding::Binary, &header, Some(ext.into_iter()), size, out)
             .map_err(|_| Odd)?;
         out.extend_from_slice(asked.body);
-        Ok(())
+        Ok(plain.message.slice_ref(asked.id.as_bytes()))
     }
 
     /// Checks what the front would refuse, and what it would do more for. The topic is for messages
@@ -301,11 +307,13 @@ impl From<Plain> for News {
     }
 }
 
-/// Sends of one connection that are appended together.
+/// Sends of one turn, of whichever connections, that are appended together.
 #[derive(Default)]
 struct Batch {
     sends: Vec<Plain>,
     frames: Vec<u8>,
+    /// Where the frame of each of them ends.
+    ends: Vec<usize>,
     /// Answers to those that were appended before.
     done: Vec<(u64, Vec<u8>)>,
 }
@@ -315,11 +323,12 @@ type Outcome = Result<(u64, Option<String>), String>;
 
 impl Batch {
     fn takes(&self, plain: &Plain) -> bool {
-        let same = self
-            .sends
-            .first()
-            .is_none_or(|first| first.connection == plain.connection);
-        same && self.frames.len() + plain.message.len() <= TOGETHER_MAX
+        self.frames.len() + plain.message.len() <= TOGETHER_MAX
+    }
+
+    fn push(&mut self, plain: Plain) {
+        self.sends.push(plain);
+        self.ends.push(self.frames.len());
     }
 
     /// Appends them and answers; those that the fast path did not take go to `left`.
@@ -333,12 +342,12 @@ impl Batch {
         if self.sends.is_empty() {
             return;
         }
-        let mut outcomes = self.feed((ingest, store), now_ms);
-        for (number, plain) in self.sends.drain(..).enumerate() {
-            match outcomes.remove(&i32::try_from(number).unwrap_or(i32::MAX)) {
+        let outcomes = self.feed((ingest, store), now_ms);
+        for (plain, outcome) in self.sends.drain(..).zip(outcomes) {
+            match outcome {
                 None => left.push(plain.into()),
                 Some(Ok((offset, transaction))) => {
-                    let id = read(&plain.message).map_or("", |asked| asked.id);
+                    let id = std::str::from_utf8(&plain.id).unwrap_or_default();
                     let answer = answer(id, offset, transaction.as_deref().unwrap_or(""));
                     self.done.push((plain.call, answer));
                 }
@@ -347,41 +356,48 @@ impl Batch {
             }
         }
         self.frames.clear();
+        self.ends.clear();
     }
 
-    /// Returns the answers by number; there is none for what the processors would get.
-    fn feed(
-        &mut self,
-        (ingest, store): (&mut Ingest, &Store),
-        now_ms: i64,
-    ) -> HashMap<i32, Outcome> {
-        let Some(first) = self.sends.first() else {
-            return HashMap::new();
-        };
-        ingest.open(CONNECTION, &host::encode(first.head.peer_address()), false);
-        // What is left over is known by having no answer.
-        let fed = ingest.feed(store, CONNECTION, &self.frames, now_ms, &mut |_, _| ());
-        ingest.close(CONNECTION);
-        let replies = fed.replies.pieces(0).collect::<Vec<_>>().concat();
-        ingest.recycle(fed.replies);
-        let mut found = HashMap::with_capacity(self.sends.len());
-        let mut rest = replies.as_slice();
-        while let Ok(Some(frame)) = frame::cut(rest, usize::MAX >> 1) {
-            rest = rest.get(frame.size..).unwrap_or_default();
-            let Ok(header) = frame.decode_header() else {
-                continue;
-            };
-            let offset = header.get("queueOffset").and_then(|text| text.parse().ok());
-            let outcome = match offset {
-                Some(offset) if header.code == 0 => {
-                    Ok((offset, header.get("transactionId").map(str::to_owned)))
-                }
-                _ => Err(header.remark.as_deref().unwrap_or("not stored").to_owned()),
-            };
-            found.insert(header.opaque, outcome);
+    /// Returns what became of each; `None` is for the processors.
+    fn feed(&self, (ingest, store): (&mut Ingest, &Store), now_ms: i64) -> Vec<Option<Outcome>> {
+        let mut reads = Vec::with_capacity(self.sends.len());
+        let (mut start, mut key, mut last) = (0, CONNECTION, None);
+        for (plain, end) in self.sends.iter().zip(&self.ends) {
+            if last.replace(plain.connection) != Some(plain.connection) {
+                // A record says whose address it came from.
+                key -= 1;
+                ingest.open(key, &host::encode(plain.head.peer_address()), false);
+            }
+            let data = self.frames.get(start..*end).unwrap_or_default();
+            start = *end;
+            reads.push(Read { key, data });
         }
-        found
+        let fed = ingest.feed_together(store, &reads, now_ms);
+        (key..CONNECTION).for_each(|key| ingest.close(key));
+        let mut start = 0;
+        let outcome = |end: &Option<usize>| {
+            let end = (*end)?;
+            let reply = fed.replies.get(start..end).unwrap_or_default();
+            start = end;
+            // It is in the log, so it must not be sent a second time from here.
+            Some(outcome_of(reply).unwrap_or_else(|| Err("its answer waits".to_owned())))
+        };
+        fed.ends.iter().map(outcome).collect()
     }
+}
+
+/// Reads the answer to a send.
+fn outcome_of(reply: &[u8]) -> Option<Outcome> {
+    let frame = frame::cut(reply, usize::MAX >> 1).ok()??;
+    let header = frame.decode_header().ok()?;
+    let offset = header.get("queueOffset").and_then(|text| text.parse().ok());
+    Some(match offset {
+        Some(offset) if header.code == 0 => {
+            Ok((offset, header.get("transactionId").map(str::to_owned)))
+        }
+        _ => Err(header.remark.as_deref().unwrap_or("not stored").to_owned()),
+    })
 }
 
 /// Writes the answer of a message that is stored.

@@ -20,6 +20,11 @@ pub const SEND_SHORT: i32 = 310;
 /// SEND_BATCH_MESSAGE: a body of several messages, when its field says so as well.
 pub const SEND_BATCH: i32 = 320;
 
+/// Whether a request code is one of them.
+pub(super) fn is_send(code: i32) -> bool {
+    matches!(code, SEND | SEND_SHORT | SEND_BATCH)
+}
+
 /// SYSTEM_BUSY.
 pub const SYSTEM_BUSY: i32 = 2;
 

@@ -94,10 +94,7 @@ impl<'t, 'f> Sends<'t, 'f> {
         refused: &mut Refused<'_>,
     ) -> Option<()> {
         let state = &self.table.state;
-        let is_send = matches!(
-            header.code,
-            send::SEND_SHORT | send::SEND | send::SEND_BATCH
-        );
+        let is_send = send::is_send(header.code);
         if !is_send || !state.sends || frame.body.is_empty() || frame.body.len() > state.body_max {
             return None;
         }
@@ -393,7 +390,8 @@ pub struct Together {
 
 impl Ingest {
     /// Appends the sends of several connections with one write, as far as each of them has sent one
-    /// plain send and nothing else. The others are left as they are, and nothing of them is noted.
+    /// plain send and nothing else. The others are left as they are, and nothing of them is noted. Where
+    /// peers need an account, one was proven on the connection before, and the send is permitted too.
     pub fn feed_together(&mut self, store: &Store, reads: &[Read<'_>], now_ms: i64) -> Together {
         let shared = Arc::clone(&self.shared);
         // Held until the answers are made: a change of the table waits for that.
@@ -416,7 +414,15 @@ impl Ingest {
             let Ok(Some((frame, header))) = next(read.data, self.frame_size_max) else {
                 continue;
             };
-            if frame.size != read.data.len() || header.flag & FLAG_RESPONSE != 0 {
+            // Before anything is hashed: what is no send is looked at by itself.
+            if frame.size != read.data.len()
+                || header.flag & FLAG_RESPONSE != 0
+                || !send::is_send(header.code)
+            {
+                continue;
+            }
+            let trusted = table.trusts(from.peer);
+            if !table.permits(&header, frame.body, trusted, from.peer) {
                 continue;
             }
             let sends = sends
@@ -452,7 +458,9 @@ impl Ingest {
     fn source_of_one(&self, table: &Table, key: u64, now_ms: i64) -> Option<Source> {
         let connection = self.connections.get(&key)?;
         let fits = connection.kept.is_empty() && !connection.passing;
-        (fits && table.trusts(connection.peer)).then(|| Source {
+        // Only a whole feed notes that an account is proven.
+        let known = connection.proven || table.trusts(connection.peer);
+        (fits && known).then(|| Source {
             key,
             peer: connection.peer,
             pulls: connection.pulls,

@@ -1,7 +1,8 @@
 //! A whole ingest over a real store: what is stored together, and when a round of held pulls ends.
 
+use super::accounts::{Accounts, Names, Rights, White, PUBLISH};
 use super::table::{Choice, GroupRow, Subscription, TopicRow};
-use super::{pull, send, Ingest, Outbound};
+use super::{pull, send, Ingest, Outbound, Read};
 use crate::codec::command::{Encoding, Header};
 use crate::codec::frame;
 use crate::codec::record::{RecordHead, BLANK_SIZE};
@@ -9,6 +10,9 @@ use crate::store::config::{StoreConfig, Value};
 use crate::store::env::Env;
 use crate::store::get::Wanted;
 use crate::store::Store;
+use base64::engine::general_purpose::STANDARD;
+use base64::Engine;
+use hmac::{Hmac, KeyInit, Mac};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -154,6 +158,45 @@ fn sent(code: i32, body: &[u8]) -> Vec<u8> {
     framed(code, &fields, body)
 }
 
+/// The same, signed by the account that [`guard`] makes.
+fn signed(of: &str, secret: &[u8]) -> Vec<u8> {
+    let fields = [
+        ("AccessKey", of),
+        ("a", "pg"),
+        ("b", "T"),
+        ("c", "TBW102"),
+        ("d", "4"),
+        ("e", "0"),
+        ("f", "0"),
+        ("g", "1700000000000"),
+        ("h", "0"),
+        ("i", "UNIQ_KEY\u{1}U\u{2}"),
+    ];
+    let mut mac = Hmac::<sha1::Sha1>::new_from_slice(secret).unwrap();
+    for (_, value) in fields {
+        mac.update(value.as_bytes());
+    }
+    mac.update(b"body");
+    let signature = STANDARD.encode(mac.finalize().into_bytes());
+    let all: Vec<_> = [("Signature", &*signature)]
+        .into_iter()
+        .chain(fields)
+        .collect();
+    framed(send::SEND_SHORT, &all, b"body")
+}
+
+/// Has everybody need an account, of which there is one that may publish.
+fn guard(ingest: &Ingest) {
+    let topics = Names::new(HashMap::from([("T".into(), PUBLISH)]), HashMap::new(), 0);
+    let rights = Rights {
+        topics,
+        ..Rights::default()
+    };
+    let mut accounts = Accounts::default();
+    accounts.add("user", b"secret", White::default(), rights);
+    ingest.table().set_accounts(accounts);
+}
+
 fn batch(bodies: &[&[u8]]) -> Vec<u8> {
     let mut out = Vec::new();
     for body in bodies {
@@ -249,4 +292,38 @@ fn a_round_of_held_pulls_ends_behind_the_bytes_that_one_turn_may_write() {
     let sizes: Vec<usize> = answered.iter().map(|(_, bytes)| bytes.len()).collect();
     assert_eq!(sizes, [TURN / 2; 3]);
     assert_eq!(made.serve(|| true).len(), 1);
+}
+
+#[test]
+fn signed_sends_of_several_connections_are_appended_together_once_each_has_proven_its_account() {
+    let mut made = Made::new("together");
+    guard(&made.ingest);
+    let (good, bad) = (signed("user", b"secret"), signed("user", b"other"));
+    let pull = pulled(0);
+    let together = |made: &mut Made, of: [&[u8]; 3]| {
+        let reads: Vec<_> = (1..)
+            .zip(of)
+            .map(|(key, data)| Read { key, data })
+            .collect();
+        let before = made.store.log().written();
+        let fed = made.ingest.feed_together(&made.store, &reads, NOW_MS);
+        let ends: Vec<bool> = fed.ends.iter().map(Option::is_some).collect();
+        (ends, made.store.log().written() - before, fed.replies)
+    };
+    let (ends, stored, _) = together(&mut made, [&good, &good, &good]);
+    assert_eq!((ends, stored), (vec![false; 3], 0), "nobody has proven one");
+    for key in 1..=3 {
+        made.feed(key, &good);
+    }
+    let (ends, stored, replies) = together(&mut made, [&good, &good, &good]);
+    let size = stored / 3;
+    assert_eq!((ends, size * 3), (vec![true; 3], stored));
+    assert!(size > 0 && !replies.is_empty());
+    // What is not permitted or no send is looked at by itself, and stored by nobody here.
+    let (ends, stored, _) = together(&mut made, [&good, &bad, &pull]);
+    assert_eq!((ends, stored), (vec![true, false, false], size));
+    made.ingest.table().set_accounts(Accounts::default());
+    let (ends, stored, replies) = together(&mut made, [&good, &good, &good]);
+    assert_eq!((ends, stored), (vec![false; 3], 0), "the account has gone");
+    assert!(replies.is_empty());
 }

@@ -1213,7 +1213,6 @@ class LogLink:
         housekeeping_ms: int,
         bytes_per_second: int,
         linger_ms: int,
-        loud: bool,
     ) -> None:
         """Go by other rules from now on; those of `feed_log`. A slave's link takes the two times of them."""
     def tell_acks(self, *, loud: bool, counts: bool) -> None:
@@ -1237,13 +1236,12 @@ def feed_log(
     housekeeping_ms: int,
     bytes_per_second: int,
     linger_ms: int,
-    loud: bool,
 ) -> LogLink:
     """Feed the slave at the other end of a socket, which belongs to the thread from now on.
 
     What it says is news until `begin`; nothing of the log is sent before. `handshake_ms` is the time that the
-    handshake of TLS may take. A rate of 0 is none. With `loud` each acknowledgement is news. Raises OSError; the
-    socket is closed then.
+    handshake of TLS may take. A rate of 0 is none. Acknowledgements are no news until `tell_acks` says so.
+    Raises OSError; the socket is closed then.
     """
 
 def follow_log(

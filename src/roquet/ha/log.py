@@ -54,10 +54,10 @@ class ReplicatedLog(Protocol):
         """
         ...
 
-    def feed(self, fd: int, rules: FeedConfig, tls: PairTls | None, *, loud: bool) -> LogLink:
+    def feed(self, fd: int, rules: FeedConfig, tls: PairTls | None) -> LogLink:
         """Have a thread feed the slave at the other end of a socket, which is the thread's now.
 
-        With `loud` each acknowledgement is news. Raises OSError; the socket is closed then.
+        Raises OSError; the socket is closed then.
         """
         ...
 
@@ -106,7 +106,7 @@ class StoreLog:
         """Make all whole records durable, and take back what is behind them. Raises StoreFault."""
         await asyncio.to_thread(_guarded, _native.settle_log, self._store.native)
 
-    def feed(self, fd: int, rules: FeedConfig, tls: PairTls | None, *, loud: bool) -> LogLink:
+    def feed(self, fd: int, rules: FeedConfig, tls: PairTls | None) -> LogLink:
         """Have a thread feed the slave at the other end of a socket. Raises OSError."""
         return _native.feed_log(
             self._store.native,
@@ -118,7 +118,6 @@ class StoreLog:
             housekeeping_ms=rules.housekeeping_ms,
             bytes_per_second=rules.bytes_per_second,
             linger_ms=LINGER_MS,
-            loud=loud,
         )
 
     def follow(self, fd: int, rules: CopierConfig, tls: PairTls | None) -> LogLink:

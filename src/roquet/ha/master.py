@@ -244,12 +244,7 @@ class SlaveLink(asyncio.Protocol):
         log.debug("%s has connected to the port for slaves", self._address)
         tls = None if master.entrance.tls is None else master.entrance.tls.fresh()
         try:
-            native = master.log.feed(
-                take_socket(transport),
-                master.rules,
-                tls,
-                loud=master.replicas.wanted > 0,
-            )
+            native = master.log.feed(take_socket(transport), master.rules, tls)
         except OSError as error:
             self._drop(f"cannot be given a thread: {error}")
             return
@@ -263,7 +258,7 @@ class SlaveLink(asyncio.Protocol):
     def follow(self, rules: FeedConfig) -> None:
         """Go by other rules from now on."""
         if self._thread is not None:
-            self._thread.tune(rules, loud=self._master.replicas.wanted > 0)
+            self._thread.tune(rules)
             self.hear()
 
     def hear(self) -> None:

@@ -86,15 +86,14 @@ class LogThread:
         """Milliseconds since the last read and since the last write."""
         return self.native.view()[3:]
 
-    def tune(self, rules: FeedConfig, *, loud: bool = False) -> None:
-        """Go by other rules from now on; with `loud` each acknowledgement is news."""
+    def tune(self, rules: FeedConfig) -> None:
+        """Go by other rules from now on."""
         self.native.tune(
             batch=rules.batch,
             heartbeat_ms=rules.heartbeat_ms,
             housekeeping_ms=rules.housekeeping_ms,
             bytes_per_second=rules.bytes_per_second,
             linger_ms=LINGER_MS,
-            loud=loud,
         )
 
     def tell_acks(self, *, loud: bool, counts: bool) -> None:

@@ -39,7 +39,6 @@ class Log:
         self.begin = begin
         self.fault: OSError | None = None
         self.fed: list[Native] = []
-        self.loud: list[bool] = []
         self.rules: list[FeedConfig] = []
 
     @property
@@ -49,10 +48,9 @@ class Log:
     def read(self, offset: int, size_max: int) -> bytes:
         return self.data[offset - self.begin :][:size_max]
 
-    def feed(self, fd: int, rules: FeedConfig, tls: object, *, loud: bool) -> Native:
+    def feed(self, fd: int, rules: FeedConfig, tls: object) -> Native:
         assert tls is None
         self.rules.append(rules)
-        self.loud.append(loud)
         if self.fault is not None:
             os.close(fd)
             raise self.fault
@@ -296,8 +294,8 @@ async def test_slave_whose_log_is_no_copy_is_told_so_and_does_not_count(
 @on_loop
 async def test_acknowledgements_are_news_only_where_a_send_waits_for_copies(slaves: int) -> None:
     it = World(slaves=slaves)
-    it.link()
-    assert it.log.loud == [slaves > 0]
+    _, native = it.slave(3)
+    assert native.acks_told == [(slaves > 0, slaves == 1)]
 
 
 @on_loop

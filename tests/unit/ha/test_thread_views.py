@@ -38,12 +38,12 @@ async def test_thread_shows_its_numbers_each_under_its_name() -> None:
 async def test_thread_is_tuned_by_every_rule() -> None:
     native = Native(-1)
     it = thread(native)
-    it.tune(feed_rules(batch=1, heartbeat_ms=2, housekeeping_ms=3, bytes_per_second=4), loud=True)
+    it.tune(feed_rules(batch=1, heartbeat_ms=2, housekeeping_ms=3, bytes_per_second=4))
     it.tune(feed_rules(batch=1, heartbeat_ms=2, housekeeping_ms=3))
     wanted = {"batch": 1, "heartbeat_ms": 2, "housekeeping_ms": 3, "linger_ms": LINGER_MS}
     assert native.tuned == [
-        {**wanted, "bytes_per_second": 4, "loud": True},
-        {**wanted, "bytes_per_second": 0, "loud": False},
+        {**wanted, "bytes_per_second": 4},
+        {**wanted, "bytes_per_second": 0},
     ]
 
 
@@ -75,7 +75,8 @@ async def test_thread_tells_each_acknowledgement_only_where_copies_are_asked_for
     native = Native(-1)
     _, link = link_of(native, wanted)
     link.follow(feed_rules(batch=7))
-    assert [(it["batch"], it["loud"]) for it in native.tuned] == [(7, wanted > 0)]
+    assert [it["batch"] for it in native.tuned] == [7]
+    assert native.acks_told == [(wanted > 0, wanted == 1)]
 
 
 @on_loop
@@ -201,7 +202,7 @@ async def test_master_followed_by_a_thread_is_shown_by_its_numbers(
     now_ms = FakeClock().now_ms()
     assert (link.last_read_ms, link.last_write_ms) == (now_ms - 44, now_ms - 55)
     link.follow()
-    assert [(it["batch"], it["loud"]) for it in native.tuned] == [(7, False)]
+    assert [it["batch"] for it in native.tuned] == [7]
     link.check()
     assert link.bytes_per_second == 33
     native.moved = 40

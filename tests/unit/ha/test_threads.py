@@ -34,7 +34,6 @@ FEED: dict[str, Any] = {
     "housekeeping_ms": 120_000,
     "bytes_per_second": 0,
     "linger_ms": 1,
-    "loud": True,
 }
 """No heartbeat comes into a story unless it is told."""
 
@@ -135,8 +134,14 @@ class Peer:
 
 
 def feeding(store: Store, **more: int | bool | bytes) -> Peer:
-    rules = {**FEED, **more}
-    return Peer(lambda fd: feed_log(store, fd, **rules))
+    """Return a slave that a thread feeds, and tells of each of its acknowledgements."""
+
+    def link(fd: int) -> LogLink:
+        made = feed_log(store, fd, **{**FEED, **more})
+        made.tell_acks(loud=True, counts=False)
+        return made
+
+    return Peer(link)
 
 
 def following(store: Store, heartbeat_ms: int = 60_000, housekeeping_ms: int = 120_000) -> Peer:
@@ -483,7 +488,7 @@ def test_what_java_slaves_said_is_understood(tmp_path: Path) -> None:
 
 def test_link_that_has_ended_answers_and_passes_over_what_it_is_told(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
-        peer = Peer(lambda fd: feed_log(store, fd, **FEED))
+        peer = feeding(store)
         with peer as it:
             it.report(0)
             assert it.heard(8) == REPORT.pack(0)

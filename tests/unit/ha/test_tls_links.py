@@ -91,7 +91,9 @@ def opened(root: Path) -> Iterator[Store]:
 
 
 def fed(store: Store, tls: PairTls, fd: int, handshake_ms: int = 60_000) -> LogLink:
-    return feed_log(store, fd, tls=tls, handshake_ms=handshake_ms, loud=True, **FEED)
+    link = feed_log(store, fd, tls=tls, handshake_ms=handshake_ms, **FEED)
+    link.tell_acks(loud=True, counts=False)
+    return link
 
 
 def followed(store: Store, tls: PairTls, fd: int, handshake_ms: int = 60_000) -> LogLink:

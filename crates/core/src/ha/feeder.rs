@@ -21,11 +21,11 @@ const READ: usize = 4096;
 
 /// Starts to feed the slave at the other end of `socket`.
 ///
-/// What it says is told to the owner, and nothing of the log is sent before [`Link::begin`]. With
-/// `loud` the owner hears of each acknowledgement, otherwise it looks when it likes.
-pub fn start(store: Arc<Store>, socket: Socket, rules: FeedConfig, loud: bool) -> io::Result<Link> {
+/// What it says is told to the owner, and nothing of the log is sent before [`Link::begin`]. The owner
+/// looks for acknowledgements when it likes, until [`Link::hear`] says otherwise.
+pub fn start(store: Arc<Store>, socket: Socket, rules: FeedConfig) -> io::Result<Link> {
     let mut wire = Wire::new(socket)?;
-    let link = Link::spawn("ha-feed", move |shared| {
+    Link::spawn("ha-feed", move |shared| {
         let (begin, said) = match greet(&mut wire, &shared) {
             Ok(begun) => begun,
             Err(end) => {
@@ -44,10 +44,7 @@ pub fn start(store: Arc<Store>, socket: Socket, rules: FeedConfig, loud: bool) -
             moved: 0,
         };
         feeder.run(&begin)
-    })?;
-    // Nothing is acknowledged before it begins.
-    link.hear(loud, false);
-    Ok(link)
+    })
 }
 
 struct Feeder {
@@ -81,8 +78,8 @@ impl Feeder {
         loop {
             self.shared.go_on()?;
             let now = self.wire.now();
-            if let Some(tuning) = self.shared.tuned() {
-                self.feed.follow(tuning.feed);
+            if let Some(rules) = self.shared.tuned() {
+                self.feed.follow(rules);
             }
             self.feed.check(now)?;
             let patience = self.send(now)?;

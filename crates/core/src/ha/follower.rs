@@ -66,10 +66,10 @@ impl Follower {
         loop {
             self.shared.go_on()?;
             let now = self.wire.now();
-            if let Some(tuning) = self.shared.tuned() {
+            if let Some(rules) = self.shared.tuned() {
                 self.copier.follow(CopierConfig {
-                    heartbeat: tuning.feed.heartbeat,
-                    housekeeping: tuning.feed.housekeeping,
+                    heartbeat: rules.heartbeat,
+                    housekeeping: rules.housekeeping,
                 });
             }
             self.copier.check(now)?;

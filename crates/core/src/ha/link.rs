@@ -55,15 +55,6 @@ pub struct View {
     pub end: Option<End>,
 }
 
-/// What may change while a connection is copied. A slave's thread has use for the times alone.
-#[derive(Clone, Copy, Debug)]
-pub struct Tuning {
-    /// How the slave is fed.
-    pub feed: FeedConfig,
-    /// Whether the owner hears of each acknowledgement.
-    pub loud: bool,
-}
-
 /// Where the copying starts, as the owner has decided.
 #[derive(Clone, Debug, Default)]
 pub struct Begin {
@@ -86,7 +77,7 @@ pub(super) struct Wanted {
 struct State {
     view: View,
     wanted: Wanted,
-    tuning: Option<Tuning>,
+    tuning: Option<FeedConfig>,
 }
 
 /// What owner and thread share.
@@ -153,7 +144,7 @@ impl Shared {
     }
 
     /// What the owner has changed since the last call.
-    pub(super) fn tuned(&self) -> Option<Tuning> {
+    pub(super) fn tuned(&self) -> Option<FeedConfig> {
         hold(&self.state).tuning.take()
     }
 
@@ -290,12 +281,9 @@ impl Link {
         });
     }
 
-    /// Goes by other rules from now on.
-    pub fn tune(&self, tuning: Tuning) {
-        if let Some(shared) = self.runs() {
-            shared.loud.store(tuning.loud, Ordering::SeqCst);
-        }
-        self.ask(|state| state.tuning = Some(tuning));
+    /// Goes by other rules from now on. A slave's thread has use for the times alone.
+    pub fn tune(&self, rules: FeedConfig) {
+        self.ask(|state| state.tuning = Some(rules));
     }
 
     /// Says who hears of acknowledgements at once from now on: the owner, and the sends that wait in
@@ -356,7 +344,7 @@ impl Drop for Link {
 
 #[cfg(test)]
 mod tests {
-    use super::{Begin, End, FeedConfig, Link, Shared, Tuning, Wanted};
+    use super::{Begin, End, FeedConfig, Link, Shared, Wanted};
     use std::sync::mpsc;
     use std::sync::{Arc, Weak};
 
@@ -440,7 +428,7 @@ mod tests {
             bytes_per_second: 0,
             linger: 0,
         };
-        link.tune(Tuning { feed, loud: true });
+        link.tune(feed);
         link.hear(true, true);
         link.say(b"too late");
         link.begin(Begin::default());

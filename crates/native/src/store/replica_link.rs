@@ -15,7 +15,7 @@ use roquet_core::ha::copier::CopierConfig;
 use roquet_core::ha::feed::FeedConfig;
 use roquet_core::ha::feeder;
 use roquet_core::ha::follower;
-use roquet_core::ha::link::{Begin, End, Link, Tuning};
+use roquet_core::ha::link::{Begin, End, Link};
 use roquet_core::ha::tls::{PairTls as CoreTls, Pem};
 use roquet_core::ha::wire::Socket;
 
@@ -79,7 +79,7 @@ impl LogLink {
     }
 
     /// Go by other rules from now on.
-    #[pyo3(signature = (*, batch, heartbeat_ms, housekeeping_ms, bytes_per_second, linger_ms, loud))]
+    #[pyo3(signature = (*, batch, heartbeat_ms, housekeeping_ms, bytes_per_second, linger_ms))]
     fn tune(
         &self,
         batch: u64,
@@ -87,16 +87,14 @@ impl LogLink {
         housekeeping_ms: u64,
         bytes_per_second: u64,
         linger_ms: u64,
-        loud: bool,
     ) {
-        let feed = FeedConfig {
+        self.core.tune(FeedConfig {
             batch,
             heartbeat: heartbeat_ms,
             housekeeping: housekeeping_ms,
             bytes_per_second,
             linger: linger_ms,
-        };
-        self.core.tune(Tuning { feed, loud });
+        });
     }
 
     /// Hear of each acknowledgement from now on, or not; with `counts` the core answers what waits
@@ -162,7 +160,7 @@ fn owned(fd: RawFd, tls: Option<PyRef<'_, PairTls>>, handshake_ms: u64) -> Socke
 /// Feed the slave at the other end of a socket, which belongs to the thread from now on.
 #[pyfunction]
 #[pyo3(signature = (store, fd, *, tls, handshake_ms, batch, heartbeat_ms,
-    housekeeping_ms, bytes_per_second, linger_ms, loud))]
+    housekeeping_ms, bytes_per_second, linger_ms))]
 #[allow(clippy::too_many_arguments)] // Keywords, each of its own kind.
 pub(crate) fn feed_log(
     store: PyRef<'_, Store>,
@@ -174,7 +172,6 @@ pub(crate) fn feed_log(
     housekeeping_ms: u64,
     bytes_per_second: u64,
     linger_ms: u64,
-    loud: bool,
 ) -> PyResult<LogLink> {
     let rules = FeedConfig {
         batch,
@@ -184,7 +181,7 @@ pub(crate) fn feed_log(
         linger: linger_ms,
     };
     let socket = owned(fd, tls, handshake_ms);
-    let core = feeder::start(Arc::clone(store.core()), socket, rules, loud)?;
+    let core = feeder::start(Arc::clone(store.core()), socket, rules)?;
     Ok(LogLink { core })
 }
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from roquet.base.clock import SystemClock
 from roquet.base.errors import RoquetError
+from roquet.base.limits import FRAME_SIZE_MAX
 from roquet.broker.boot import boot_lines
 from roquet.broker.clients.expressions import Expressions
 from roquet.broker.fastpath.admission import FastIngest
@@ -54,7 +55,6 @@ from roquet.broker.wiring.pop import make_assignments, make_pop, make_revive
 from roquet.broker.wiring.replication import make_pair, make_replicas
 from roquet.broker.wiring.timers import make_timers
 from roquet.broker.wiring.transactions import make_transactions
-from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.connections.fast_ingest import FastPath
 from roquet.remoting.connections.native import threads_here
 from roquet.service.lifecycle import App

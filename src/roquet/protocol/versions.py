@@ -11,13 +11,12 @@ V3_1_8_SNAPSHOT = 62
 V3_4_9 = 121
 """Sends below have no maxReconsumeTimes."""
 V4_1_0_SNAPSHOT = 232
-V4_9_3 = 399
 V4_9_4 = 401
 """Routes for these and later are standard JSON."""
 V5_0_0 = 413
 """Compressed registrations from here have a queue-mapping tail."""
 V5_3_1 = 475
-"""Peers above may be told to go away."""
+"""Clients above go elsewhere when they are told to (spec: wire §2)."""
 V5_5_0 = 513
 HIGHER_VERSION = 612
 

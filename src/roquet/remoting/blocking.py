@@ -8,10 +8,11 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from roquet.base.errors import BrokenFrame, OutcomeUnknown, Unreachable
+from roquet.base.limits import FRAME_SIZE_MAX
 from roquet.protocol.codes import request_name
 from roquet.protocol.command import FLAG_ONE_WAY, FLAG_RESPONSE
 from roquet.remoting.client import split_address
-from roquet.remoting.codec import FRAME_SIZE_MAX, decode, encode
+from roquet.remoting.codec import decode, encode
 from roquet.remoting.tls import why_not_connected
 
 if TYPE_CHECKING:

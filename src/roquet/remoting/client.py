@@ -9,9 +9,9 @@ import socket
 from typing import TYPE_CHECKING, Self
 
 from roquet.base.errors import OutcomeUnknown, Unreachable, UsageError
+from roquet.base.limits import FRAME_SIZE_MAX
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import reply_to
-from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.connections.connection import KEYS, RECEIVE_SIZE, Connection
 from roquet.remoting.connections.in_flight import ClockJumpDetector
 from roquet.remoting.connections.ingest import PlainIngest

@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING
 
 from roquet._native import decode_frames, encode_command, project_records
 from roquet.base.errors import BrokenFrame
+from roquet.base.limits import FRAME_SIZE_MAX
 from roquet.protocol.command import Command
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     NativeFrame = tuple[int, int, int, str, int, int, str | None, dict[str, str] | None, bytes]
-
-FRAME_SIZE_MAX = 16_777_216
-"""Bytes of a frame, its length field included (spec: wire §2)."""
 
 
 def decode(data: Buffer, frame_size_max: int = FRAME_SIZE_MAX) -> tuple[list[Command], int]:

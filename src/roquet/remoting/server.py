@@ -14,12 +14,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from roquet.base.limits import FRAME_SIZE_MAX
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import reply_to
 from roquet.protocol.hosts import Network, join_address
+from roquet.protocol.versions import V5_3_1
 from roquet.remoting.accept_rate import AcceptRate
 from roquet.remoting.balancer import Balancers
-from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.connections.connection import KEYS, RECEIVE_SIZE, Connection
 from roquet.remoting.connections.in_flight import ClockJumpDetector
 from roquet.remoting.connections.ingest import Ingest, PlainIngest
@@ -48,8 +49,6 @@ log = logging.getLogger(__name__)
 OnAnswer = Callable[["Command", "Command", int, bool], None]
 """Hears of a request, its answer, when it was received (ms), and whether it had been held."""
 
-KNOWS_GO_AWAY = 475
-"""Clients above this version (V5_3_1) go elsewhere when they are told to (spec: wire §2)."""
 _SHORT_S = 30
 """Seconds after running out of descriptors in which silent connections have to speak soon."""
 _QUIET_S = 0.1
@@ -403,7 +402,7 @@ class Server:
             self._router.dispatch(request)
             if request.is_proven:
                 connection.prove()
-        elif command.version > KNOWS_GO_AWAY:
+        elif command.version > V5_3_1:
             request.reply(reply_to(command, ResponseCode.GO_AWAY, remark="please go away"))
             self._done(request)
         elif self._refuses:

@@ -20,6 +20,7 @@ import pytest
 from tools.budget.worst_bodies import WORST, heartbeat
 
 from broker_harness import play
+from roquet.base.limits import FRAME_SIZE_MAX
 from roquet.broker.network.body_limits import BODY_LIMITS, NO_BODY, body_max
 from roquet.model.topic import TopicConfig
 from roquet.namesrv.checks import BODY_LIMITS as NAME_SERVER_LIMITS
@@ -27,7 +28,6 @@ from roquet.protocol.bodies.fields import PAUSE_BYTES
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.messages import batch
-from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.connections import reply as reply_module
 
 if TYPE_CHECKING:

@@ -21,12 +21,12 @@ from roquet.broker.messages.put_hooks import put_hooks
 from roquet.broker.messages.schedule import DelayLevels
 from roquet.broker.remoting.send.adapter import SendAdapter
 from roquet.broker.services.send import batches
-from roquet.broker.services.send.service import KNOWS_MAX_RECONSUME
 from roquet.broker.wiring.base import make_base
 from roquet.broker.wiring.fronts.services import make_services
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.model.topic import FilterType, TopicConfig
 from roquet.protocol.messages import batch, sys_flag
+from roquet.protocol.versions import V3_4_9
 from roquet.store.results import BatchDraft, BatchResult, Draft, PutStatus
 from roquet.testing.clock import FakeClock
 from roquet.testing.cluster import broker_config, send_command
@@ -627,6 +627,6 @@ def test_dead_letter_is_readable_at_once_in_a_topic_of_one_queue(tmp_path: Path)
     assert config is not None
     assert (config.read_queues, config.write_queues) == (1, 1)
     assert it.base.metadata.topics.is_durable("%DLQ%g")
-    for version, topic in ((KNOWS_MAX_RECONSUME, "%RETRY%g"), (KNOWS_MAX_RECONSUME - 1, "%DLQ%g")):
+    for version, topic in ((V3_4_9, "%RETRY%g"), (V3_4_9 - 1, "%DLQ%g")):
         more: dict[str, Any] = {"l": "3", "version": version}
         assert it.place("%RETRY%g", queue_id=0, j="3", properties="", **more) == (topic, 0)

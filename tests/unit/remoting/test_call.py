@@ -23,11 +23,11 @@ from remoting_harness import (
     until,
 )
 from roquet.base.errors import OutcomeUnknown, RequestTooLong, Unreachable, UsageError
+from roquet.base.limits import FRAME_SIZE_MAX
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command, reply_to
 from roquet.remoting.blocking import BlockingConnection
 from roquet.remoting.client import ClientConfig
-from roquet.remoting.codec import FRAME_SIZE_MAX
 from roquet.remoting.router import Request, Route
 from roquet.remoting.server import ServerConfig
 from roquet.service.lanes import LaneConfig

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from roquet.base.errors import Unreachable
+from roquet.base.limits import FRAME_SIZE_MAX
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import FLAG_RESPONSE, Command
-from roquet.remoting.codec import FRAME_SIZE_MAX, decode, encode
+from roquet.remoting.codec import decode, encode
 from roquet.spark.cluster.metadata import WINDOW, Connections
 from roquet.spark.options import Wire
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from roquet._native import GrpcForwarder, GrpcSends
 from roquet.base.errors import OutcomeUnknown
+from roquet.base.limits import FRAME_SIZE_MAX
 from roquet.broker.api.refusal import Refusal
 from roquet.client.fronts import CALL_S
 from roquet.protocol import names
@@ -28,7 +29,7 @@ from roquet.proxy.rules.plain import consumers
 from roquet.proxy.services.consume import acknowledged
 from roquet.proxy.services.produce import sent
 from roquet.proxy.services.routes import writable_of
-from roquet.remoting.codec import FRAME_SIZE_MAX, decode
+from roquet.remoting.codec import decode
 from roquet.remoting.connections.ingest import FeedResult, HandedOn
 
 if TYPE_CHECKING:

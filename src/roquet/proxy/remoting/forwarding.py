@@ -13,13 +13,13 @@ from roquet.protocol.bodies.locks import LockRequest
 from roquet.protocol.codes import RequestCode, ResponseCode, request_name
 from roquet.protocol.command import Command, reply_to
 from roquet.protocol.fastjson import JsonError
+from roquet.protocol.versions import V5_3_1
 from roquet.proxy.remoting import limits
 from roquet.proxy.remoting.brokers import UNREAD, can_be_topic
 from roquet.proxy.remoting.sessions import copy_of
 from roquet.proxy.rules.checks import check_type
 from roquet.proxy.rules.codes import Rejected
 from roquet.remoting.router import Route
-from roquet.remoting.server import KNOWS_GO_AWAY
 from roquet.service.ratelog import RateLog
 
 if TYPE_CHECKING:
@@ -276,6 +276,6 @@ def _number(command: Command, field: str) -> int:
 
 
 def _sent_away(command: Command) -> Command:
-    knows = command.version > KNOWS_GO_AWAY
+    knows = command.version > V5_3_1
     code = ResponseCode.GO_AWAY if knows else ResponseCode.SERVICE_NOT_AVAILABLE
     return reply_to(command, code, remark="the proxy is stopping")

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from roquet._native import SendForwarder
 from roquet.base.errors import RoquetError
+from roquet.base.limits import FRAME_SIZE_MAX
 from roquet.protocol import properties as props
 from roquet.protocol.codes import RequestCode, ResponseCode, request_name
 from roquet.protocol.command import reply_to
 from roquet.proxy.lines import Lines
 from roquet.proxy.remoting.limits import CONNECT_S, REMEMBERED_MAX, REQUEST_S, SENDS_MAX
-from roquet.remoting.codec import FRAME_SIZE_MAX, decode
+from roquet.remoting.codec import decode
 from roquet.remoting.connections.ingest import FeedResult, HandedOn
 from roquet.remoting.connections.limits import Standing
 from roquet.service.background import Tasks

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from roquet.remoting.codec import FRAME_SIZE_MAX, decode
+from roquet.base.limits import FRAME_SIZE_MAX
+from roquet.remoting.codec import decode
 from roquet.remoting.connections.limits import Standing
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from roquet.broker.api.admin import Direct
 from roquet.broker.api.refusal import Reason, Refusal
 from roquet.broker.services.access import Access
+from roquet.protocol import versions
 from roquet.protocol.bodies.clients import Connection, ConsumerConnection, ProducerInfo
 from roquet.protocol.messages.message_id import parse_offset_id
 
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from roquet.store.store import MessageStore
     from roquet.store.tables.groups import GroupTable
     from roquet.store.tables.topics import TopicTable
-
-_KNOWS_STATUS = 28
-_KNOWS_RUNNING_INFO = 62
 
 
 class Connections:
@@ -103,7 +101,7 @@ class Connections:
         if member is None:
             text = f"The Consumer <{group_name}> <{client_id}> not online"
             raise Refusal(Reason.FAILED, text)
-        if member.client.version < _KNOWS_RUNNING_INFO:
+        if member.client.version < versions.V3_1_8_SNAPSHOT:
             raise Refusal(
                 Reason.FAILED,
                 f"The Consumer <{client_id}> Version <{member.client.version}> too low to "
@@ -135,7 +133,7 @@ class Connections:
             raise Refusal(Reason.FAILED, text)
         clients = [member.client for member in group.members.values()]
         for client in clients:
-            if client.version < _KNOWS_STATUS:
+            if client.version < versions.V3_0_7_SNAPSHOT:
                 raise Refusal(
                     Reason.FAILED,
                     "the client does not support this feature. version="

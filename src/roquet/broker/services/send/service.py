@@ -22,7 +22,7 @@ from roquet.broker.services.send.append_refusals import STATUSES, refuse
 from roquet.broker.services.send.batches import batch_elements, offset_ids
 from roquet.broker.services.topic_checks import SendChecks, check_queue, group_for
 from roquet.model.topic import FilterType, TopicConfig
-from roquet.protocol import hosts, names
+from roquet.protocol import hosts, names, versions
 from roquet.protocol import properties as props
 from roquet.protocol.light import light_topics
 from roquet.protocol.messages import sys_flag
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from roquet.broker.messages.broker_properties import BrokerProperties
     from roquet.broker.metrics.traffic import Traffic
     from roquet.store.tables.groups import GroupTable
-
-KNOWS_MAX_RECONSUME = 121
-"""Clients from this version (V3_4_9) on say themselves how often a message is tried."""
 
 
 class Queues(Protocol):
@@ -332,7 +329,7 @@ class Sends:
         """Send a message that was tried too often to the dead letters instead."""
         group = draft.topic.removeprefix(names.RETRY_PREFIX)
         tries_max = group_for(self._retries.groups, group).retry_max_times
-        if request.attempts_max is not None and caller.version >= KNOWS_MAX_RECONSUME:
+        if request.attempts_max is not None and caller.version >= versions.V3_4_9:
             tries_max = request.attempts_max
         in_order = self._retries.locks.holds_any(group, steady_ms())
         if draft.reconsume_times <= tries_max and not in_order:

@@ -112,8 +112,3 @@ class Hosts:
         """Cut both directions."""
         self.cut(one, other)
         self.cut(other, one)
-
-    def heal_both(self, one: str, other: str) -> None:
-        """Undo that."""
-        self.heal(one, other)
-        self.heal(other, one)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roquet._native import PairTls
@@ -11,7 +10,7 @@ from roquet.base.config import how_to_set, setting
 from roquet.base.errors import UsageError
 from roquet.ha.feed import CopierConfig, FeedConfig
 from roquet.protocol.hosts import networks_fault, split_addresses
-from roquet.remoting.tls import FILE_SIZE_MAX, Certificates
+from roquet.remoting.tls import Certificates, pem_of
 
 if TYPE_CHECKING:
     from roquet.base.clock import Clock
@@ -178,7 +177,7 @@ class HaConfig:
 
         def make() -> PairTls:
             try:
-                cert, key, trust = map(_pem, names)
+                cert, key, trust = map(pem_of, names)
                 return PairTls(is_master=is_master, cert=cert, key=key, trust=trust)
             except (OSError, ValueError) as error:
                 raise UsageError(f"the TLS files of the pair cannot be used: {error}") from error
@@ -186,14 +185,3 @@ class HaConfig:
         certificates = Certificates("the TLS of the pair", names, make, clock)
         certificates.load()
         return certificates
-
-
-def _pem(name: str) -> bytes | None:
-    """Return what a file holds, None for no name. Raises OSError and ValueError."""
-    if not name:
-        return None
-    with Path(name).expanduser().open("rb") as file:
-        data = file.read(FILE_SIZE_MAX + 1)
-    if len(data) > FILE_SIZE_MAX:
-        raise ValueError(f"{name[:200]} has more than {FILE_SIZE_MAX} bytes")
-    return data

@@ -8,15 +8,14 @@ so that overload is answered instead of being stored (spec: broker.md, thread po
 from __future__ import annotations
 
 import dataclasses
-import types
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from roquet.base.errors import UsageError
-from roquet.service.background import Tasks
+from roquet.service.background import Tasks, give_way
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Generator, Iterator, Sequence
+    from collections.abc import Awaitable, Iterator, Sequence
 
     from roquet.base.clock import Clock
 
@@ -190,7 +189,7 @@ class Lane:
             if done >= TURN:
                 # Thousands of jobs that never wait must not keep the loop from its sockets.
                 done = 0
-                await _give_way()
+                await give_way()
                 continue
             handler = self._queue[0][1]
             taken: list[Waiting] = []
@@ -262,9 +261,3 @@ class Lanes:
         for lane in self._lanes.values():
             if lane.config.age_max_ms is not None:
                 lane.refuse_older(lane.config.age_max_ms)
-
-
-@types.coroutine
-def _give_way() -> Generator[None, None, None]:
-    """Let the loop do what else is waiting; no time passes."""
-    yield

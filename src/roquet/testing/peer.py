@@ -18,7 +18,6 @@ class FakePeer:
     key: int = dataclasses.field(default_factory=lambda: next(_KEYS))
     is_open: bool = True
     sent: list[Command] = dataclasses.field(default_factory=list[Command])
-    closed_why: str | None = None
 
     def send_one_way(self, command: Command) -> None:
         """Keep the command."""
@@ -29,9 +28,9 @@ class FakePeer:
         raise NotImplementedError((command, timeout_s))
 
     def close(self, why: str) -> None:
-        """Note why."""
+        """Be closed."""
+        del why
         self.is_open = False
-        self.closed_why = why
 
     def notices(self) -> list[str]:
         """Return the groups of the notices (40) that came, and forget them."""

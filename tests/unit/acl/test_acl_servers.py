@@ -40,7 +40,6 @@ CANARY = "canary-secret-key"
 USER = Credentials("user-one", f"{CANARY}-user")
 ADMIN = Credentials("admin-one", f"{CANARY}-admin")
 STRANGER = Credentials("user-one", "not-the-secret")
-CODE_50 = RequestCode.UPDATE_AND_CREATE_ACL_CONFIG
 
 ACCOUNTS = f"""\
 accounts:

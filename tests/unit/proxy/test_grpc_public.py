@@ -23,7 +23,6 @@ RULES = ProxyLimits(port=0)
 ACCOUNTS = "accounts:\n- accessKey: somebody\n  secretKey: secret-of-somebody\n"
 ASKED = pb.class_of(f"{public.HEALTH}.HealthCheckRequest")
 SAID = pb.class_of(f"{public.HEALTH}.HealthCheckResponse")
-NO_MORE = 1
 
 
 def framed(data: bytes) -> bytes:

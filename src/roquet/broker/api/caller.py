@@ -12,7 +12,6 @@ class Front(enum.Enum):
 
     REMOTING = "remoting"
     GRPC = "grpc"
-    CONSOLE = "console"
     LOCAL = "local"
     """A call within the process: the broker's own parts and tests."""
 

@@ -17,7 +17,7 @@ from roquet.protocol.light import light_topics
 from roquet.service.shares import Shares
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
 Client = tuple[str, str]
 """(client id, group)."""
@@ -199,12 +199,6 @@ class LightSubscriptions:
     def expired(self, before_ms: int) -> list[Client]:
         """Return the clients that said nothing since then."""
         return [client for client, held in self._clients.items() if held.updated_ms < before_ms]
-
-    def new_among(self, client: Client, queues: Iterable[str]) -> int:
-        """Return how many of these queues a client does not have yet."""
-        held = self._clients.get(client)
-        known = held.queues if held is not None else {}
-        return sum(queue not in known for queue in queues)
 
     def _forget_wildcard(self, topic: str, group: str, noted: str) -> None:
         groups = self._wildcards.get(topic)

@@ -89,18 +89,6 @@ class NameServers:
             return error if address in text else type(error)(f"{address}: {text}")
         return await asyncio.to_thread(why_no_frames, address) or error
 
-    async def ask_every(
-        self, command: Command, timeout_s: float = DEFAULT_TIMEOUT_S
-    ) -> dict[str, RoquetError]:
-        """Tell all of them; return the failures by address."""
-        failed: dict[str, RoquetError] = {}
-        for address in tuple(self._addresses):
-            try:
-                await ask(self._client, address, command, timeout_s)
-            except (Unreachable, OutcomeUnknown, Refused) as error:
-                failed[address] = error
-        return failed
-
     async def route(self, topic: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> TopicRoute:
         """Return a topic's route. Raises Refused with code 17 when there is none."""
         answer = await self.ask(_route_request(topic), timeout_s)

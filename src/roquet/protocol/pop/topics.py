@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 REVIVE_GROUP = names.SYSTEM_GROUP_PREFIX + "REVIVE_GROUP"
 """Its committed offset of a revive queue is the last settled record, not the next one."""
 
-REVIVE_QUEUES = 8
-"""Queues of the revive topic unless the broker is configured otherwise (`reviveQueueNum`)."""
 ORDER_REVIVE_QUEUE = 999
 """The revive queue that a receipt handle of ordered pop names. It does not exist."""
 ALL_QUEUES = -1

@@ -27,7 +27,7 @@ from roquet.console.alerts.webhook import Webhook
 from roquet.console.audit import AuditLog
 from roquet.console.cluster_accounts import clients as idle
 from roquet.console.cluster_accounts.clients import AccountClients
-from roquet.console.cluster_accounts.sign_in import ClusterAccounts
+from roquet.console.cluster_accounts.sign_in import CHECKS, WAITING, ClusterAccounts
 from roquet.console.config import SCRIPT_SAFE, ConsoleConfig, Limits
 from roquet.console.context import Parts
 from roquet.console.login.settings import BACK
@@ -35,7 +35,7 @@ from roquet.console.roles import Role
 from roquet.console.sampler import EVERY_S, Sampler
 from roquet.console.server import HttpService
 from roquet.console.sessions import Sessions
-from roquet.console.web.answers import Works
+from roquet.console.web.answers import ConcurrencyLimit
 from roquet.console.web.entrance import Entrance
 from roquet.console.web.front import Front
 from roquet.console.web.oidc import START, ProviderEntrance
@@ -171,7 +171,7 @@ def build(
         clients = AccountClients(of_account, sessions, clock, limits)
     audit = AuditLog(clock, limits.audit_rows, config.audit_log)
     closing = asyncio.Event()
-    works = Works(limits)
+    limit = ConcurrencyLimit("requests", limits.works, limits.works_waiting, limits.work_s)
     rows: list[Part] = []
     rooms: list[_Room] = []
     for number, (own, its) in enumerate(_clusters(config, mq, others or {})):
@@ -188,14 +188,17 @@ def build(
             said=said,
             clients=None if number else clients,
         )
-        rooms.append(_Room(parts, Front(parts, Pages(own), works)))
+        rooms.append(_Room(parts, Front(parts, Pages(own), limit)))
         rows += _parts(parts, number)
     if config.alerts_state is not None:
         rows.append(_kept_part(config.alerts_state, rooms))
     if clients is not None:
         timer = Timer("close idle clients", clients.tick, idle.EVERY_S, 2.0)
         rows.append(Part("clients of accounts", clients, timers=(timer,)))
-    cluster = None if of_account is None else ClusterAccounts(of_account, mq, limits)
+    cluster = None
+    if of_account is not None:
+        checks = ConcurrencyLimit("sign-ins", CHECKS, WAITING, limits.work_s)
+        cluster = ClusterAccounts(of_account, mq, checks.place)
     entrance, ways = _entrance(rooms[0], config, known, cluster)
     web = _routes(rooms, entrance, ways, closing)
     server = HttpService(Shield(web, config, limits), config, limits, closing, clock)

@@ -8,7 +8,6 @@ this console's address, says nothing about who somebody is.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 from typing import TYPE_CHECKING
@@ -18,18 +17,19 @@ from roquet.base.errors import RoquetError, Unreachable, UsageError
 from roquet.console.denied import Denied
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from roquet.client import MQ
-    from roquet.console.config import Limits
 
 log = logging.getLogger(__name__)
 
 _KEY_MAX = 128
 _SECRET_MAX = 1024
-_CHECKS = 4
+CHECKS = 4
 """Sign-ins that ask the cluster at the same time."""
-_WAITING = 16
+WAITING = 16
+"""Sign-ins that wait for that."""
 _MASTERS_MAX = 32
 """Of more masters a random choice is asked."""
 
@@ -37,13 +37,19 @@ _MASTERS_MAX = 32
 class ClusterAccounts:
     """Judges accounts by the masters of a cluster."""
 
-    def __init__(self, make: Callable[[Credentials], MQ], mq: MQ, limits: Limits) -> None:
-        """`make` makes a client that signs with an account; `mq` knows where masters are."""
+    def __init__(
+        self,
+        make: Callable[[Credentials], MQ],
+        mq: MQ,
+        place: Callable[[], AbstractAsyncContextManager[None]],
+    ) -> None:
+        """`make` makes a client that signs with an account; `mq` knows where masters are.
+
+        A check holds a place, which raises Denied when there is none, or for too long a time.
+        """
         self._make = make
         self._mq = mq
-        self._limits = limits
-        self._places = asyncio.Semaphore(_CHECKS)
-        self._waiting = 0
+        self._place = place
 
     async def check(self, key: str, secret: str) -> tuple[Credentials | None, str]:
         """Return the account, None with the reason for the log when the cluster knows it not.
@@ -57,30 +63,14 @@ class ClusterAccounts:
             other = Credentials(key, secrets.token_urlsafe(24))
         except UsageError as error:
             return None, str(error)
-        if self._waiting >= _WAITING:
-            raise Denied(503, "too many sign-ins at the same time; try again")
-        try:
-            async with asyncio.timeout(self._limits.work_s):
-                async with self._place():
-                    why = await self._why_not(account, other)
-        except TimeoutError as error:
-            raise Denied(504, "the cluster did not answer in time") from error
-        except RoquetError as error:
-            log.warning("nobody can sign in with an account of the cluster: %s", error)
-            raise Denied(502, "the cluster does not answer: nobody can be signed in now") from error
+        async with self._place():
+            try:
+                why = await self._why_not(account, other)
+            except RoquetError as error:
+                log.warning("nobody can sign in with an account of the cluster: %s", error)
+                text = "the cluster does not answer: nobody can be signed in now"
+                raise Denied(502, text) from error
         return (None, why) if why else (account, "")
-
-    @contextlib.asynccontextmanager
-    async def _place(self) -> AsyncGenerator[None]:
-        self._waiting += 1
-        try:
-            await self._places.acquire()
-        finally:
-            self._waiting -= 1
-        try:
-            yield
-        finally:
-            self._places.release()
 
     async def _why_not(self, account: Credentials, other: Credentials) -> str:
         """Return why an account does not sign in; empty when it does. Raises Unreachable."""

@@ -20,8 +20,6 @@ from roquet.protocol.codes import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from roquet.console.config import Limits
-
 _NOT_THERE = (
     ResponseCode.TOPIC_NOT_EXIST,
     ResponseCode.QUERY_NOT_FOUND,
@@ -44,22 +42,24 @@ def status_of(error: RoquetError) -> int:
     return 502 if isinstance(error, Unreachable) else 500
 
 
-class Works:
-    """Places for requests that ask the cluster: few at a time, few that wait, none for ever."""
+class ConcurrencyLimit:
+    """Places for what asks the cluster: few at a time, few that wait, none for ever."""
 
-    def __init__(self, limits: Limits) -> None:
-        """Have all places free."""
-        self._limits = limits
-        self._places = asyncio.Semaphore(limits.works)
+    def __init__(self, what: str, count: int, waiting_max: int, within_s: float) -> None:
+        """Have all places free; `what` names those that want them, for who is turned away."""
+        self._what = what
+        self._waiting_max = waiting_max
+        self._within_s = within_s
+        self._places = asyncio.Semaphore(count)
         self._waiting = 0
 
     @contextlib.asynccontextmanager
     async def place(self) -> AsyncGenerator[None]:
         """Hold a place for a block. Raises Denied when there is none, or the time is over."""
-        if self._waiting >= self._limits.works_waiting:
-            raise Denied(503, "too many requests at the same time; try again")
+        if self._waiting >= self._waiting_max:
+            raise Denied(503, f"too many {self._what} at the same time; try again")
         try:
-            async with asyncio.timeout(self._limits.work_s):
+            async with asyncio.timeout(self._within_s):
                 self._waiting += 1
                 try:
                     await self._places.acquire()
@@ -70,5 +70,5 @@ class Works:
                 finally:
                     self._places.release()
         except TimeoutError as error:
-            text = f"the cluster did not answer within {self._limits.work_s:.0f} s"
+            text = f"the cluster did not answer within {self._within_s:.0f} s"
             raise Denied(504, text) from error

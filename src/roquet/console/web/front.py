@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from roquet.console.context import Parts
     from roquet.console.declared import Action, Data, Done, Download, View
     from roquet.console.sessions import Session
-    from roquet.console.web.answers import Works
+    from roquet.console.web.answers import ConcurrencyLimit
     from roquet.console.web.render import Pages
 
     Handler = Callable[[Request], Awaitable[Response]]
@@ -53,11 +53,11 @@ class _Noted:
 class Front:
     """Makes handlers of rows."""
 
-    def __init__(self, parts: Parts, pages: Pages, works: Works) -> None:
+    def __init__(self, parts: Parts, pages: Pages, limit: ConcurrencyLimit) -> None:
         """Serve these parts."""
         self._parts = parts
         self._pages = pages
-        self._works = works
+        self._limit = limit
 
     # --- handlers ----------------------------------------------------------------------------
 
@@ -230,7 +230,7 @@ class Front:
     async def _shown(self, view: View, session: Session, request: Request) -> dict[str, Any]:
         self._demand_role(view, session)
         given = declared.of_form(view.fields, self.query(request))
-        async with self._works.place(), self._parts.client_of(session) as mq:
+        async with self._limit.place(), self._parts.client_of(session) as mq:
             context = context_of(self._parts, session, address_of(request), mq)
             data = await view.show(context, given)
         return {**data, "given": given, "left_out": dict(context.away)}
@@ -248,7 +248,7 @@ class Front:
             self._demand_role(row, session)
             given = declared.of_form(row.fields, texts)
             noted.target = self._target(declared.shown(row.fields, given))
-            async with self._works.place(), self._parts.client_of(session) as mq:
+            async with self._limit.place(), self._parts.client_of(session) as mq:
                 made = await row.make(context_of(self._parts, session, address, mq), given)
             noted.done = f"{made.rows} rows, {len(made.data)} bytes"
         headers = {"content-disposition": f'attachment; filename="{made.name}"'}
@@ -265,7 +265,7 @@ class Front:
             self._demand_may(action, session)
             given = read()
             noted.target = self._target(declared.shown(action.fields, given))
-            async with self._works.place(), self._parts.client_of(session) as mq:
+            async with self._limit.place(), self._parts.client_of(session) as mq:
                 done = await action.do(context_of(self._parts, session, address, mq), given)
             noted.done = done.text
         return done

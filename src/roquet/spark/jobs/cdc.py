@@ -90,9 +90,12 @@ class CdcOptions:
             raise UsageError("body json needs columns, as in `id bigint, name string`")
         if kind == "avro" and columns:
             raise UsageError("columns is for body json: a schema of Avro has them")
+        schemas = given.text("schemas")
+        if kind == "json" and schemas:
+            raise UsageError("schemas is for body avro")
         return cls(
             following=Following.of(given, out),
-            bodies=Bodies("json") if kind == "json" else Bodies.parse(kind, schema, None),
+            bodies=Bodies("json") if kind == "json" else Bodies.parse(kind, schema, None, schemas),
             columns=columns,
             keys=given.names("key"),
             tables=given.names("table"),

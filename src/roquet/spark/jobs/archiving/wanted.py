@@ -52,7 +52,12 @@ class ArchiveOptions:
             starting=_starting(given.text("startingOffsets") or "earliest"),
             checkpoint=given.text("checkpoint") or f"{out}/_checkpoint",
             interval_s=given.number("interval") or 0,
-            bodies=Bodies.parse(given.choice("body"), given.text("schema"), given.text("message")),
+            bodies=Bodies.parse(
+                given.choice("body"),
+                given.text("schema"),
+                given.text("message"),
+                given.text("schemas"),
+            ),
             fail_on_bad=given.flag("failOnBadBodies"),
             compact=given.flag("compact"),
             target=given.number("targetBytes") or 134_217_728,

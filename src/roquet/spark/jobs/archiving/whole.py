@@ -53,6 +53,7 @@ def read(
     body: str = "raw",
     schema: str = "",
     message: str = "",
+    schemas: str = "",
 ) -> DataFrame:
     """Return each message of some topics once: from the lake, and what came since from the brokers.
 
@@ -83,7 +84,9 @@ def read(
     starting = json.dumps(to_json(ends)["q"]) if ends else "earliest"
     reader = spark.read.format("roquet").options(**options)
     reader = reader.option("startingOffsets", starting).option("failOnDataLoss", "true")
-    live = _shaped(reader.load().select(*COLUMNS), rows, Bodies.parse(body, schema, message))
+    live = _shaped(
+        reader.load().select(*COLUMNS), rows, Bodies.parse(body, schema, message, schemas)
+    )
     return rows.unionByName(live)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from roquet.base.errors import UsageError
-from roquet.spark.jobs.bodies import json_reasons, shapes
+from roquet.spark.jobs.bodies import avro, avro_writers, json_reasons, shapes
 from roquet.spark.jobs.bodies.avro import AvroReader
 from roquet.spark.jobs.bodies.protobuf import ProtobufReader
 
@@ -30,16 +30,27 @@ class Bodies(NamedTuple):
     """What bodies are: the kind, and by what they are read.
 
     `schema` is Spark DDL for json, a schema in JSON for avro, a set of descriptors in base64 for
-    protobuf; `message` is the full name of protobuf's message.
+    protobuf; `message` is the full name of protobuf's message. Bodies of avro that name their own
+    schema have it in `writers`, by its id, or in `registry`, an address.
     """
 
     kind: str
     schema: str = ""
     message: str = ""
+    writers: tuple[tuple[int, str], ...] = ()
+    registry: str = ""
 
     @classmethod
-    def parse(cls, kind: str, schema: str | None, message: str | None) -> Bodies:
-        """Check what was given; a schema is a text or the path of a file. Raises UsageError."""
+    def parse(
+        cls, kind: str, schema: str | None, message: str | None, schemas: str | None = None
+    ) -> Bodies:
+        """Check what was given; a schema is a text or the path of a file.
+
+        `schemas` is a folder of the schemas that bodies name, or the address of a registry. Raises
+        UsageError.
+        """
+        if schemas and kind != "avro":
+            raise UsageError("schemas is for body avro")
         if kind == "raw" and schema:
             raise UsageError("schema is for body json, avro or protobuf")
         if kind != "protobuf" and message:
@@ -51,7 +62,7 @@ class Bodies(NamedTuple):
         if not schema:
             raise UsageError(f"body {kind} needs a schema")
         if kind != "protobuf":
-            found = cls(kind, _text(schema))
+            found = cls(kind, _text(schema), "", *_writers(schemas))
         elif not message:
             raise UsageError("body protobuf needs a message: the full name of its type")
         else:
@@ -185,8 +196,29 @@ def _arrow(function: Callable[[Any], Any], kind: DataType) -> Any:
 def _reader(bodies: Bodies) -> Reader:
     """Return what reads bodies; a task makes it once. Raises UsageError."""
     if bodies.kind == "avro":
-        return AvroReader(bodies.schema)
+        return AvroReader(bodies.schema, _find(bodies))
     return ProtobufReader(base64.b64decode(bodies.schema), bodies.message)
+
+
+def _find(bodies: Bodies) -> Callable[[int], str] | None:
+    if bodies.registry:
+        return avro_writers.Registry(bodies.registry)
+    return avro_writers.Known(dict(bodies.writers)) if bodies.writers else None
+
+
+def _writers(given: str | None) -> tuple[tuple[tuple[int, str], ...], str]:
+    """Return the schemas of a folder, and the address of a registry. Raises UsageError."""
+    if not given:
+        return (), ""
+    if "://" in given:
+        return (), avro_writers.registry_url(given)
+    found = avro_writers.from_folder(given)
+    for number, text in found:
+        try:
+            avro.parsed(text)
+        except UsageError as error:
+            raise UsageError(f"schemas: that of the id {number}: {error}") from error
+    return found, ""
 
 
 def _text(given: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from roquet.base.errors import UsageError
+from roquet.base.errors import Unreachable, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,7 +38,10 @@ class Reader(Protocol):
     shape: Shape
 
     def read(self, body: bytes) -> Any:
-        """Return a body's value. Raises whatever its library does when the body is none."""
+        """Return a body's value. Raises whatever its library does when the body is none.
+
+        Unreachable says that nobody can tell now, and ends the task.
+        """
         ...
 
 
@@ -104,6 +107,8 @@ def why(reader: Reader, body: bytes | None) -> str:
         return "empty"
     try:
         _strict(reader, reader.shape.of(reader.read(body)))
+    except Unreachable:
+        raise
     except (EOFError, IndexError):
         # What fastavro raises at the end of bytes.
         return "it ends too early"
@@ -121,6 +126,9 @@ def _value(reader: Reader, body: bytes | None) -> Any:
         return None
     try:
         return reader.shape.of(reader.read(body))
+    except Unreachable:
+        # Where its schema is kept is away: the body may be good.
+        raise
     except Exception:  # noqa: BLE001  (bytes that anybody may have sent, read by a library)
         return None
 

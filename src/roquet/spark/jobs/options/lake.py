@@ -8,6 +8,13 @@ from roquet.spark.jobs.options.kinds import DRY_RUN, FORMAT, flag, number, text
 from roquet.spark.option_table import Option, Table
 
 BODIES: Final = ("raw", "json", "avro", "protobuf")
+SCHEMAS: Final = text(
+    "schemas",
+    "",
+    "body avro: bodies begin with a zero byte and the id of their schema in four (Confluent's"
+    " form), and are read as `schema` has it: the folder of those schemas, as `7.avsc`, or the"
+    " registry, as http://host:8081",
+)
 
 
 ARCHIVE: Final[Table] = (
@@ -44,6 +51,7 @@ ARCHIVE: Final[Table] = (
         " --include_imports`",
     ),
     text("message", "", "body protobuf: the full name of the message's type"),
+    SCHEMAS,
     flag(
         "failOnBadBodies",
         "end the job at a body that is not as the schema says, and archive nothing of its"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from roquet.spark.jobs.options.kinds import DRY_RUN, FORMAT, flag, number, text
+from roquet.spark.jobs.options.lake import SCHEMAS
 from roquet.spark.option_table import Option
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ CDC: Final[Table] = (
     ),
     text("columns", "", "body json: the table's columns as Spark DDL, `id bigint, name string`"),
     text("schema", "", "body avro: the envelope's schema as JSON, or the path of a file with it"),
+    SCHEMAS,
     text("out", "needed", "folder of the table; it has the rows of one table"),
     FORMAT,
     number("buckets", "16", "parts of a new table: a change writes that of its key again", 1, 4096),

@@ -184,6 +184,7 @@ spark-kills: setup ## SPARK_KILLS kills each of driver, executor, tasks and brok
 	$(PY) -m tools.spark_kills --delivery idempotent --each $(SPARK_KILLS)
 	$(PY) -m tools.spark_kills --delivery transactional --each $(SPARK_KILLS)
 	$(PY) -m tools.spark_kills.changes --each $(SPARK_KILLS)
+	$(PY) -m tools.spark_kills.changes --format delta --each $(SPARK_KILLS)
 
 iofaults: ## each call to the disk fails once, in WORKLOADS drawn workloads of the store
 	IOFAULTS_WORKLOADS=$(WORKLOADS) cargo test -q --profile dev-fast --locked -p roquet-core --test powerloss powerloss_faults:: -- --nocapture

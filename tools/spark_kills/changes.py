@@ -4,7 +4,8 @@
 executor of its own, and kills its driver, its executor, the Python of its tasks and the broker
 `--each` times, each after a drawn pause. Meanwhile a producer changes rows of a table. At the end
 the job runs once more up to the present: each row that the producer has left has to be there once,
-with the last value that was sent, and no other. Exit code 1 when that is not so.
+with the last value that was sent, and no other. Of a table of Delta that is read from its log and
+its files too (`delta_log.py`). Exit code 1 when that is not so.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from roquet.base.errors import RoquetError
 from roquet.base.overriding import override
 from roquet.client import Message, MessageQueue
 from roquet.model.topic import TopicConfig
+from tools.spark_kills import delta_log
 from tools.spark_kills.judge import QUEUES
 from tools.spark_kills.world import CLUSTER, CONF, SHORT_LIVED, WAIT_S, World, parts
 
@@ -188,7 +190,21 @@ class Changes(World):
         return (self.folder / "job.log").read_bytes()[at:].decode()
 
     def table(self) -> list[tuple[int, int]]:
-        """Return key and value of each row, as a reader of the table finds them."""
+        """Return key and value of each row, as a reader of the table finds them.
+
+        Of Delta they have to be those that the table's log says, too, read by nobody's library.
+        """
+        found = self._by_spark()
+        if self.form == "delta":
+            outside = [(it["id"], it["n"]) for it in delta_log.current(self.out)]
+            if sorted(outside) != sorted(found):
+                raise delta_log.LogError(
+                    f"Spark has {len(found)} rows, the log {len(outside)}, and they differ"
+                )
+            print(f"{len(delta_log.versions(self.out))} versions of Delta", flush=True)
+        return found
+
+    def _by_spark(self) -> list[tuple[int, int]]:
         env = {**os.environ, **SHORT_LIVED}
         found = subprocess.run(
             [sys.executable, "-c", READ, str(self.out), self.form],

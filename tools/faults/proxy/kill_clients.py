@@ -10,7 +10,7 @@ receive and forget the rest. What is checked:
 * every message whose send the client has confirmed is received, and nothing that nobody sent;
 * what was not acknowledged comes back, in the end within its invisible time and `LATE_S`, and never
   before that is over;
-* what was acknowledged does not come again;
+* what was acknowledged within its invisible time does not come again;
 * the clients go on by themselves: each turn of each ends, with an error or without one.
 
 These clients send again by themselves when a call is lost, under the same id: such a message may be
@@ -128,8 +128,9 @@ class Chain:
     """The receive that brought the last one has begun then."""
     attempt: int
     is_acked: bool = False
+    acked_after_s: float = 0.0
     is_unsure: bool = False
-    """An acknowledgement was sent and has no answer: it may come again, and need not."""
+    """An acknowledgement has no answer, or one that came late: it may come again, and need not."""
 
 
 class Ledger:
@@ -173,7 +174,9 @@ class Ledger:
             if now - chain.at < INVISIBLE_S - EARLY_S:
                 self.doubts.append((body, f"{body!r} came again after {now - chain.at:.1f} s"))
             if chain.is_acked:
-                self.doubts.append((body, f"{body!r} was acknowledged and came again"))
+                after = f"after {chain.acked_after_s:.1f} s of {INVISIBLE_S}"
+                what = f"{body!r} was acknowledged {after} and came again {now - chain.at:.1f} s"
+                self.doubts.append((body, f"{what} after its receive, as attempt {attempt}"))
             chain.at, chain.attempt = began, attempt
             chain.is_acked = chain.is_unsure = False
             return chain
@@ -182,7 +185,12 @@ class Ledger:
         """Note that an acknowledgement was confirmed, or that its outcome is not known."""
         with self.lock:
             if chain.at == given_at:
-                chain.is_acked, chain.is_unsure = is_sure, not is_sure
+                chain.acked_after_s = time.monotonic() - given_at
+                # Once its time is over the broker may have given it to the next already.
+                is_in_time = chain.acked_after_s < INVISIBLE_S - EARLY_S
+                chain.is_acked = is_sure and is_in_time
+                chain.is_unsure = not chain.is_acked
+                self.counts["ack late"] += is_sure and not is_in_time
 
     @property
     def lost(self) -> list[bytes]:

@@ -107,6 +107,7 @@ class Calls:
     access_key: str = ""
     secret: str = ""
     more: tuple[tuple[str, str], ...] = ()
+    remote: str = "127.0.0.1:40001"
     told: Told = dataclasses.field(default_factory=Told)
 
     def head(self, method: str) -> Head:
@@ -122,7 +123,7 @@ class Calls:
             metadata.append(("authorization", f"{text}, Signature={signature}"))
         return Head(
             path=f"/{SERVICE}/{method}",
-            remote="127.0.0.1:40001",
+            remote=self.remote,
             local="127.0.0.1:8081",
             authority="localhost:8081",
             metadata=metadata,

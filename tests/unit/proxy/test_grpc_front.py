@@ -22,6 +22,7 @@ from roquet.proxy.rules.limits import (
     ProxyLimits,
 )
 from roquet.proxy.services.clients import Session
+from roquet.service.shares import SMALL
 from roquet.testing.peer import FakePeer
 
 if TYPE_CHECKING:
@@ -592,6 +593,26 @@ def test_clients_beyond_the_limit_are_turned_away(tmp_path: Path) -> None:
             ended = await other.show(producer("Normal"))
             assert ended == (INVALID_ARGUMENT, "there is no room for more clients")
             assert await calls.show(producer("Normal")) is None
+
+    asyncio.run(main())
+
+
+def test_clients_of_one_address_leave_room_to_others(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with fronted(tmp_path, ProxyLimits(port=0, clients_max=SMALL + 5)) as calls:
+
+            async def shown(number: int, host: str) -> tuple[int, str] | None:
+                one = dataclasses.replace(calls, client_id=f"c{number}", remote=f"{host}:40001")
+                return await one.show(producer("Normal"))
+
+            assert {await shown(number, "10.0.0.1") for number in range(SMALL)} == {None}
+            text = f"10.0.0.1 has {SMALL} clients: there is no room for more"
+            assert await shown(SMALL, "10.0.0.1") == (INVALID_ARGUMENT, text)
+            # A client that is known may come from another address and counts where it did.
+            assert await shown(0, "10.0.0.2") is None
+            found = [await shown(SMALL + number, "10.0.0.2") for number in range(6)]
+            full = (INVALID_ARGUMENT, "there is no room for more clients")
+            assert found == [None] * 5 + [full]
 
     asyncio.run(main())
 

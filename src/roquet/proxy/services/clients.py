@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import functools
 import logging
@@ -17,6 +16,7 @@ from roquet.model.subscription import ConsumeType, ExpressionType
 from roquet.protocol import properties as props
 from roquet.protocol import tags
 from roquet.protocol.bodies.clients import ConsumerData, HeartbeatData
+from roquet.protocol.hosts import host_of
 from roquet.protocol.messages.compression import CompressionError
 from roquet.proxy import messages as pb
 from roquet.proxy.brokers.api import light_of
@@ -27,6 +27,7 @@ from roquet.proxy.services.convert import message_of, set_millis
 from roquet.proxy.services.produce import transaction_id
 from roquet.proxy.services.settle import check_bound, told_quota
 from roquet.remoting.connections.connection import KEYS
+from roquet.service.shares import Shares, may_hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -78,6 +79,8 @@ class Session:
     key: int
     client_id: str
     access_key: str
+    owner: tuple[str, str]
+    """For whose share it counts: the account's, or without one the host's."""
     address: str
     language: str
     seen_ms: int
@@ -162,8 +165,8 @@ class Sessions:
         self._routes = routes
         self._rules = rules
         self._known: dict[tuple[str, str], Session] = {}
-        self._counts: collections.Counter[str] = collections.Counter()
-        """Sessions by account."""
+        self._shares = Shares()
+        """Sessions by account, and without one by the host at which they were shown first."""
         self._secrets: Mapping[str, bytes] | None = None
         """What accounts signed with when clients were last compared with them."""
         self._listeners: list[Callable[[Session], None]] = []
@@ -262,22 +265,33 @@ class Sessions:
         for listener in self._of_streams:
             listener(session)
 
+    def _take_place(self, context: Context) -> tuple[str, str]:
+        """Count a client more, and return for whom. Raises Rejected."""
+        rules, host = self._rules, host_of(context.remote)
+        owner = (context.access_key, "") if context.access_key else ("", host)
+        held, total = self._shares.of(owner) + 1, self._shares.total + 1
+        if total > rules.clients_max:
+            raise Rejected(Code.TOO_MANY_REQUESTS, "there is no room for more clients")
+        if context.access_key and held > rules.account_clients_max:
+            text = f"the account has {held - 1} clients: there is no room for more"
+            raise Rejected(Code.TOO_MANY_REQUESTS, text)
+        if not context.access_key and not may_hold(held, total, rules.clients_max):
+            text = f"{host} has {held - 1} clients: there is no room for more"
+            raise Rejected(Code.TOO_MANY_REQUESTS, text)
+        self._shares.add(owner)
+        return owner
+
     def _shown(self, context: Context, settings: Any) -> Session:
         """Return the session of a client; one that is made anew has no shape yet."""
         key = context.access_key, context.client_id
         session = self._known.get(key)
         if session is None:
-            if len(self._known) >= self._rules.clients_max:
-                raise Rejected(Code.TOO_MANY_REQUESTS, "there is no room for more clients")
-            most = self._rules.account_clients_max
-            if context.access_key and self._counts[context.access_key] >= most:
-                text = f"the account has {most} clients: there is no room for more"
-                raise Rejected(Code.TOO_MANY_REQUESTS, text)
-            self._counts[context.access_key] += 1
+            owner = self._take_place(context)
             session = self._known[key] = Session(
                 key=next(KEYS),
                 client_id=context.client_id,
                 access_key=context.access_key,
+                owner=owner,
                 address=context.remote,
                 language=context.language or "JAVA",
                 seen_ms=0,
@@ -371,9 +385,7 @@ class Sessions:
         if self._known.get((session.access_key, session.client_id)) is not session:
             return
         del self._known[session.access_key, session.client_id]
-        self._counts[session.access_key] -= 1
-        if not self._counts[session.access_key]:
-            del self._counts[session.access_key]
+        self._shares.add(session.owner, -1)
         session.stream = None
         self._stream_ended(session)
         self._brokers.left(session)

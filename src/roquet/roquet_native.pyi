@@ -561,6 +561,7 @@ class GrpcServer:
         streaming: list[str],
         *,
         connections: int,
+        address_connections: int,
         calls: int,
         header_bytes: int,
         message_bytes: int,
@@ -578,6 +579,7 @@ class GrpcServer:
     ) -> GrpcServer:
         """Serve a listening socket, whose descriptor is the thread's from now on. Raises OSError.
 
+        Of `connections` one client's address has `address_connections` at most.
         `streaming` are the paths whose requests are streams. `calls` is for each connection,
         `resets` are those of calls by a client in ten seconds, `outbound_bytes` are answers that a
         connection has not read: one with more is closed. `patience_ms` is for a whole request,

@@ -276,11 +276,12 @@ impl GrpcServer {
     /// Serve a listening socket, which is no longer Python's.
     #[new]
     #[allow(clippy::too_many_arguments)] // Keywords, each of its own kind.
-    #[pyo3(signature = (fd, streaming, *, connections, calls, header_bytes, message_bytes, inbound_bytes, connection_inbound_bytes, account_inbound_bytes, outbound_bytes, resets, idle_ms, patience_ms, tls=None, only_tls=false, balancers=vec![], secrets=None))]
+    #[pyo3(signature = (fd, streaming, *, connections, address_connections, calls, header_bytes, message_bytes, inbound_bytes, connection_inbound_bytes, account_inbound_bytes, outbound_bytes, resets, idle_ms, patience_ms, tls=None, only_tls=false, balancers=vec![], secrets=None))]
     fn new(
         fd: RawFd,
         streaming: Vec<String>,
         connections: usize,
+        address_connections: usize,
         calls: u32,
         header_bytes: u32,
         message_bytes: usize,
@@ -298,6 +299,7 @@ impl GrpcServer {
     ) -> PyResult<Self> {
         let limits = Limits {
             connections,
+            address_connections,
             calls,
             header_bytes,
             message_bytes,

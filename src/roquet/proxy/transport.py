@@ -103,6 +103,7 @@ class GrpcPort:
             listener.detach(),
             list(STREAMING),
             connections=rules.connections_max,
+            address_connections=rules.address_connections_max,
             calls=rules.calls_max,
             header_bytes=rules.header_max,
             message_bytes=rules.inbound_max,

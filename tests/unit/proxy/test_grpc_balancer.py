@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import struct
 from typing import TYPE_CHECKING
 
@@ -111,6 +112,48 @@ def test_peer_that_is_not_listed_names_nobody(tmp_path: Path, listed: str) -> No
             assert address_of(calls, "plain").startswith("127.0.0.1:")
 
     asyncio.run(main())
+
+
+def held(port: int, client: str) -> tuple[socket.socket, bool]:
+    """Return a connection of a client behind a balancer, and whether it is served."""
+    link = socket.create_connection(("127.0.0.1", port), timeout=20)
+    first = f"PROXY TCP4 {client} 10.0.0.1 4711 8081\r\n".encode() if client else b""
+    try:
+        link.sendall(first + http2.PREFACE + http2.frame(http2.SETTINGS, 0))
+        return link, link.recv(1) != b""
+    except ConnectionError:
+        return link, False
+
+
+@pytest.mark.parametrize("listed", ["", "127.0.0.1"])
+def test_one_address_has_its_share_of_connections_and_no_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, listed: str
+) -> None:
+    one, other = ("10.1.2.3", "10.1.2.4") if listed else ("", "")
+    limits = ProxyLimits(port=0, balancers=listed, address_connections_max=2)
+
+    async def main() -> None:
+        async with fronted(tmp_path, limits) as calls:
+            port = calls.front.routes.port
+            links = [await asyncio.to_thread(held, port, one) for _ in range(3)]
+            assert [is_served for _, is_served in links] == [True, True, False]
+            if other:
+                link, is_served = await asyncio.to_thread(held, port, other)
+                assert is_served
+                link.close()
+            for link, _ in links[1:]:
+                link.close()
+            async with asyncio.timeout(20):
+                while True:
+                    link, is_served = await asyncio.to_thread(held, port, one)
+                    link.close()
+                    if is_served:
+                        break
+            links[0][0].close()
+
+    with caplog.at_level(logging.WARNING, "roquet.proxy"):
+        asyncio.run(main())
+    assert "too many connections: its address has 2" in caplog.text
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "balancer.example.org", "10.0.0.0/33"])

@@ -15,8 +15,9 @@ use tokio::sync::{watch, Notify};
 use tokio::time::{interval, sleep, timeout, Instant, MissedTickBehavior};
 
 use super::authority::OneAuthority;
-use super::door::{Entered, Refusal};
+use super::door::{Door, Entered, Refusal};
 use super::head::{shown, Origin};
+use super::places::Place;
 use super::{call, Link, News, Phase, Shared};
 
 /// Bytes of a stream, and of a connection, that a client may send ahead.
@@ -79,6 +80,13 @@ fn adopt(
         // Closed at once: it costs the client a new attempt, and nobody else anything.
         return;
     }
+    let door = super::hold(&shared.door).clone();
+    // Of a balancer, its clients count, and who they are comes later.
+    let is_balancer = door.is_balancer(peer.ip().to_canonical());
+    let place = (!is_balancer).then(|| place(shared, peer));
+    if matches!(place, Some(None)) {
+        return;
+    }
     let link = Arc::new(Link {
         key: shared.number(),
         unsent: AtomicUsize::new(0),
@@ -95,30 +103,50 @@ fn adopt(
         // Without it answers wait for acknowledgements; it fails on sockets that have ended.
         let _ = socket.set_nodelay(true);
         tokio::select! {
-            () = welcome(&shared, &link, socket, peer, leaving) => {}
+            () = welcome(&shared, &link, &door, socket, peer, leaving) => {}
             () = link.aborted.notified() => {}
         }
+        drop(place);
         super::hold(&shared.links).remove(&link.key);
         shared.tell(News::Closed(link.key));
     });
+}
+
+/// Counts a connection of an address; None, and a line in the log, for one too many.
+fn place(shared: &Shared, client: SocketAddr) -> Option<Place> {
+    let most = shared.limits.address_connections;
+    let place = shared.places.take(client.ip(), most);
+    if place.is_none() {
+        let why = format!("too many connections: its address has {most}");
+        shared.tell(News::Refused(shown(client), why));
+    }
+    place
 }
 
 /// Hears how a connection begins, and serves it to its end.
 async fn welcome(
     shared: &Arc<Shared>,
     link: &Arc<Link>,
+    door: &Door,
     socket: TcpStream,
     peer: SocketAddr,
     leaving: watch::Receiver<bool>,
 ) {
     let local = socket.local_addr().map_or_else(|_| String::new(), shown);
-    let door = super::hold(&shared.door).clone();
     let entered = timeout(shared.limits.patience, door.enter(socket, peer)).await;
     let (stream, client) = match entered {
         Ok(Ok(entered)) => entered,
         Ok(Err(Refusal::Because(why))) => return shared.tell(News::Refused(shown(peer), why)),
         // It has left, or said nothing for long: that is nobody's fault.
         Ok(Err(Refusal::Left)) | Err(_) => return,
+    };
+    let _place = if door.is_balancer(peer.ip().to_canonical()) {
+        let Some(place) = place(shared, client) else {
+            return;
+        };
+        Some(place)
+    } else {
+        None
     };
     let origin = Arc::new(Origin::new(client, local));
     match stream {

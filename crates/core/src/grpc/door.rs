@@ -89,7 +89,8 @@ impl Door {
         }
     }
 
-    fn is_balancer(&self, peer: IpAddr) -> bool {
+    /// Tells whether a peer may say for whom it speaks.
+    pub(super) fn is_balancer(&self, peer: IpAddr) -> bool {
         self.balancers
             .iter()
             .any(|&(network, length)| balancer::contains(network, length, peer))

@@ -26,6 +26,7 @@ pub mod forward;
 mod head;
 mod messages;
 mod orders;
+mod places;
 mod sends;
 pub mod shown;
 mod signature;
@@ -47,6 +48,7 @@ use crate::store::health::hold;
 use crate::tls::ServerTls;
 
 use orders::{Order, Orders};
+use places::Places;
 
 pub use acks::SystemNames;
 pub use balancer::Header as BalancerHeader;
@@ -63,6 +65,8 @@ const ACCOUNTS_KEPT: usize = 1024;
 pub struct Limits {
     /// Connections at a time.
     pub connections: usize,
+    /// Those of one address; of a balancer's, those of each client that it speaks for.
+    pub address_connections: usize,
     /// Calls of a connection at a time.
     pub calls: u32,
     /// Headers of a request.
@@ -160,6 +164,8 @@ struct Shared {
     answers: Mutex<Vec<(u64, Bytes)>>,
     has_answers: Notify,
     links: Mutex<HashMap<u64, Arc<Link>>>,
+    /// Connections by their clients' addresses.
+    places: Places,
     numbers: AtomicU64,
     inbound: AtomicUsize,
     /// By access key, the bytes of requests that are not answered.
@@ -293,6 +299,7 @@ impl Server {
             answers: Mutex::default(),
             has_answers: Notify::new(),
             links: Mutex::default(),
+            places: Places::default(),
             numbers: AtomicU64::new(1),
             inbound: AtomicUsize::new(0),
             accounts: Mutex::default(),

@@ -64,6 +64,12 @@ class ProxyLimits:
         "grpcMaxHeaderListSize", 8192, "Metadata of a call.", low=1024, high=1 << 20
     )
     connections_max: int = setting("grpcConnectionsMax", 10_000, "Connections.", low=1)
+    address_connections_max: int = setting(
+        "grpcConnectionsOfAddressMax",
+        8_000,
+        "Those of one address; of a balancer that speaks the PROXY protocol, of each client.",
+        low=1,
+    )
     calls_max: int = setting(
         "grpcMaxConcurrentCallsPerConnection",
         4096,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import functools
 import os
 import random
@@ -140,8 +141,19 @@ def faults_of(server: Server) -> str:
     return ""
 
 
-def run(folder: Path, mode: str, frames: int, at_once: int, rng: random.Random) -> str:
-    """Send so many frames. Raises AssertionError for a finding."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is sent."""
+
+    frames: int
+    within_s: float
+    """It ends after so long, however many frames were read."""
+    at_once: int
+    """Connections at a time."""
+
+
+def run(folder: Path, mode: str, plan: Plan, rng: random.Random) -> str:
+    """Send frames. Raises AssertionError for a finding."""
     world = World(folder)
     target = world.proxy
     if mode == "local":
@@ -161,8 +173,8 @@ def run(folder: Path, mode: str, frames: int, at_once: int, rng: random.Random) 
             good.report()  # a topic that was made just now is not served at once
             time.sleep(ALONE_S)
             say(f"alone: {good.report()}")
-            flood = Flood(world.proxy.port, _scripts(rng, draws).script, at_once)
-            return _flood(flood, target, good, frames)
+            flood = Flood(world.proxy.port, _scripts(rng, draws).script, plan.at_once)
+            return _flood(flood, target, good, plan)
     finally:
         collector.ending.set()
         world.stop()
@@ -173,12 +185,13 @@ def _scripts(rng: random.Random, draws: Draws) -> Http2Scripts:
     return Http2Scripts(rng, functools.partial(drawn, draws), good, IDENTITIES)
 
 
-def _flood(flood: Flood, target: Server, good: GoodClient, frames: int) -> str:
+def _flood(flood: Flood, target: Server, good: GoodClient, plan: Plan) -> str:
+    frames = plan.frames
     before = sockets(target)
     files = sum(each.startswith("/") for each in descriptors(target))
     began, warm, faults, slowest, longest = time.monotonic(), 0, list[str](), 0.0, 0.0
     tally = flood.tally
-    while tally.read < frames:
+    while tally.read < frames and time.monotonic() - began < plan.within_s:
         flood.run(min(ROUND, frames - tally.read), time.monotonic() + 60.0)
         seen = good.report()
         faults += seen.faults
@@ -220,6 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run and say what was found; 0 for nothing."""
     parser = argparse.ArgumentParser(prog="python -m tools.fuzz.grpc_frames", description=__doc__)
     parser.add_argument("--frames", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=float, default=3600.0, help="no longer than so long")
     parser.add_argument("--connections", type=int, default=32, help="at a time")
     parser.add_argument("--seed", type=int, default=0, help="0 draws one")
     parser.add_argument("--mode", choices=("cluster", "local"), default="cluster")
@@ -228,7 +242,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     say(f"seed {seed}")
     folder = Path(tempfile.mkdtemp(prefix="roquet-grpc-frames-"))
     try:
-        say(run(folder, given.mode, given.frames, given.connections, random.Random(seed)))
+        plan = Plan(given.frames, given.seconds, given.connections)
+        say(run(folder, given.mode, plan, random.Random(seed)))
     except AssertionError as finding:
         say(f"FAILED: {finding}\nkept: {folder}")
         return 1

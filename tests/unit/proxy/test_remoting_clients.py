@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import random
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,11 @@ from broker_harness import ext
 from remoting_harness import on_loop, until
 from remoting_proxy_harness import ProxyClient, proxy, proxy_client, proxy_clients, until_so
 from roquet.model.queue import MessageQueue
-from roquet.protocol.bodies.clients import HeartbeatData
+from roquet.protocol.bodies.clients import CheckClient, HeartbeatData
 from roquet.protocol.bodies.locks import LockRequest, decode_locked
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import FLAG_ONE_WAY, Command, bytes_of, reply_to
+from roquet.protocol.tags import subscribe
 from roquet.proxy.remoting.limits import HEARTBEATS_BYTES_MAX
 from roquet.testing.cluster import cluster, running_broker, running_name_server
 from roquet.testing.java import free_port
@@ -291,6 +293,37 @@ async def _many(folder: Path) -> None:
 
 def test_hundreds_of_clients_come_and_leave_nothing_behind(tmp_path: Path) -> None:
     _many(tmp_path)
+
+
+@on_loop
+async def _checks(folder: Path) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        it = await stack.enter_async_context(cluster(folder))
+        assert (await it.send(TOPIC)).code == 0
+        door = await stack.enter_async_context(proxy(it.name_servers))
+        behind = await stack.enter_async_context(proxy_client(door))
+        direct = await stack.enter_async_context(proxy_client(it.address))
+        named = subscribe(TOPIC, "*")
+        nowhere = dataclasses.replace(named, topic="Nowhere")
+        sql = dataclasses.replace(named, expression_type="SQL92", expression="a > 1")
+        for subscription, told, code in (
+            (None, "", 0),
+            (nowhere, "", 0),
+            (named, None, 0),
+            (sql, "The broker does not support consumer to filter message by SQL92", 1),
+        ):
+            asked = CheckClient(client_id="one@1", group=GROUP, subscription=subscription)
+            body = asked.encode()
+            answer = await behind.call(Command(RequestCode.CHECK_CLIENT_CONFIG, {}, body))
+            assert (answer.code, answer.remark) == (code, told)
+            answer = await direct.call(Command(RequestCode.CHECK_CLIENT_CONFIG, {}, body))
+            assert (answer.code, answer.remark or "") == (code, told or "")
+        empty = Command(RequestCode.CHECK_CLIENT_CONFIG, {}, b"{}")
+        assert (await behind.call(empty)).code == (await direct.call(empty)).code == 0
+
+
+def test_check_that_names_no_subscription_or_no_topic_succeeds(tmp_path: Path) -> None:
+    _checks(tmp_path)
 
 
 @on_loop

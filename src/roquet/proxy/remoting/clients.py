@@ -154,7 +154,8 @@ class ClientRequests:
     async def check(self, request: Request) -> Command:
         """Have a consumer's subscription checked (46) by a broker of its topic.
 
-        As Java's proxy, one whose topic has no broker yet is answered with a success.
+        As by Java's proxy, which never asks, one that names no topic, or one without a broker, is
+        answered with a success.
         """
         command = request.command
         try:
@@ -165,7 +166,7 @@ class ClientRequests:
         if asked.subscription is not None:
             names = await self._brokers.of_topic(asked.subscription.topic)
         if not names:
-            return reply_to(command)
+            return reply_to(command, remark="")
         return await self._first(self._sessions.of(request.peer), sorted(names), command)
 
     def _note(self, request: Request, said: HeartbeatData) -> None:

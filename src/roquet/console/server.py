@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from roquet.base.errors import UsageError
+from roquet.console.web.connection import KEEP_ALIVE_S, Connection
 from roquet.console.web.peer import Peers
 from roquet.service.background import Tasks
 from roquet.service.process.listening import cannot_listen
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from roquet.console.config import ConsoleConfig, Limits
 
 _BACKLOG = 128
-_FIRST_S = 10.0
-"""For the head of a connection's first request to arrive."""
-_KEEP_ALIVE_S = 10
 _LAST_S = 2
 _READY_STEP_S = 0.01
 
@@ -39,27 +36,6 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Generator[None]:  # type: ignore[explicit-override]
         """Leave the signals to the process, which stops all of its parts in order."""
         yield
-
-
-class _Protocol(H11Protocol):
-    """Closes a connection whose first request does not come."""
-
-    # typing.override came with Python 3.12.
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[explicit-override,override]
-        """Begin to wait."""
-        super().connection_made(transport)
-        self._first = self.loop.call_later(_FIRST_S, self._close_if_silent)
-
-    def connection_lost(self, exc: Exception | None) -> None:  # type: ignore[explicit-override]
-        """Wait no more."""
-        self._first.cancel()
-        super().connection_lost(exc)
-
-    def _close_if_silent(self) -> None:
-        # None before the first request, whatever its type says.
-        begun = cast("object", self.cycle)
-        if begun is None and not self.transport.is_closing():
-            self.transport.close()
 
 
 def _outside(app: ASGIApp, config: ConsoleConfig, clock: Clock) -> ASGIApp:
@@ -90,7 +66,7 @@ class HttpService:
         self._server = _Server(
             uvicorn.Config(
                 _outside(app, config, clock),
-                http=_Protocol,
+                http=Connection,
                 ws="none",
                 lifespan="off",
                 loop="none",
@@ -100,7 +76,7 @@ class HttpService:
                 proxy_headers=False,
                 limit_concurrency=limits.connections,
                 h11_max_incomplete_event_size=limits.head,
-                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=_LAST_S,
                 ssl_certfile=None if config.tls_cert is None else str(config.tls_cert),
                 ssl_keyfile=None if config.tls_key is None else str(config.tls_key),

@@ -326,6 +326,34 @@ def test_what_comes_from_the_cluster_is_text_on_every_page(tmp_path: Path) -> No
     play(tmp_path, story)
 
 
+def test_halves_of_characters_are_refused_and_keep_no_page_from_anybody(tmp_path: Path) -> None:
+    """JSON may escape half a character; an audit log that had one was shown to nobody any more."""
+
+    async def story(world: World) -> None:
+        half = "a\ud800b"
+        stranger, keeper = world.stranger(), world.administrator
+        entered = await stranger.call("/login", name=half, password=half)
+        assert (entered.status, "surrogate" in entered.text) == (400, True)
+        for role in (Role.OPERATOR, Role.ADMINISTRATOR):
+            person = world.as_role(role, role.word)
+            for path in ("/alerts/forget", "/message/consume", "/topic/publish"):
+                answer = await person.call(path, name=half, id=half, body=half)
+                assert (answer.status, "surrogate" in answer.text) == (400, True), path
+            assert (await person.call("/alerts/forget", **{half: "x"})).status == 400
+        # What the console did not ask for may have one as well.
+        await world.as_role(Role.OPERATOR, half).call("/alerts/forget", name="nobody")
+        body = json.dumps({"a": half})
+        assert (await keeper.call("/topic/create", name="t", queues=1)).status == 200
+        assert (await keeper.call("/topic/publish", topic="t", body=body)).status == 200
+        row = await _stored(keeper)
+        for page, fields in {"/audit": {}, "/message": {"topic": "t", "id": row["id"]}}.items():
+            for root in ("", "/api"):
+                answer = await keeper.get(root + page, **fields)
+                assert (answer.status, "a?b" in answer.text) == (200, True), root + page
+
+    play(tmp_path, story)
+
+
 def test_pages_have_no_inline_script_or_style(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         keeper = world.administrator

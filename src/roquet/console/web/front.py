@@ -12,6 +12,7 @@ from urllib.parse import parse_qs
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from roquet.base.errors import RoquetError, UsageError
+from roquet.base.overriding import override
 from roquet.console import declared
 from roquet.console.context import context_of
 from roquet.console.denied import Denied
@@ -322,7 +323,8 @@ class Front:
         }
         if self._parts.config.read_only:
             about["may"] = {"operate": False, "administer": False}
-        return HTMLResponse(self._pages.render(template, {**about, **data}), status)
+        page = self._pages.render(template, {**about, **data})
+        return HTMLResponse(page.encode(errors="replace"), status)
 
     def _failed(
         self, session: Session, error: RoquetError, title: str = "That did not work"
@@ -343,15 +345,24 @@ def address_of(request: Request) -> str:
     return "?" if request.client is None else request.client.host
 
 
+class _Json(JSONResponse):
+    """JSON of any texts: what comes from a cluster may have halves of characters in it."""
+
+    @override
+    def render(self, content: Any) -> bytes:
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return text.encode(errors="replace")
+
+
 def answer(data: Mapping[str, Any], status: int = 200) -> Response:
     """Return JSON."""
-    return JSONResponse(data, status)
+    return _Json(data, status)
 
 
 def failure(error: RoquetError) -> Response:
     """Return an error as JSON."""
     headers = {"www-authenticate": "Bearer"} if status_of(error) == 401 else None
-    return JSONResponse({"error": str(error)}, status_of(error), headers=headers)
+    return _Json({"error": str(error)}, status_of(error), headers=headers)
 
 
 async def form_of(request: Request) -> dict[str, list[str]]:
@@ -371,6 +382,10 @@ async def object_of(request: Request) -> dict[str, Any]:
         raise Denied(415, "a body is sent as application/json")
     try:
         found: Any = json.loads(await request.body())
+        # Halves of characters can be escaped in JSON, and are no text anywhere else.
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise UsageError("the body has half of a character (a surrogate)") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"the body is no JSON: {error}") from error
     if not isinstance(found, dict):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,6 +47,16 @@ def read_front(path: Path, size_max: int) -> bytes:
     """
     with path.open("rb") as file:
         return file.read(size_max)
+
+
+def read_stored(path: Path, size_max: int) -> bytes:
+    """Return the same of a file that only we write. Raises OSError, also for what is no file.
+
+    A pipe in its place would keep the reader waiting for somebody who writes into it.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "it is no file", str(path))
+    return read_front(path, size_max)
 
 
 def sync_folder(folder: Path) -> None:

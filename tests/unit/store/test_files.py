@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from roquet.base.durable import replace_file
+from roquet.base.durable import read_stored, replace_file
 from roquet.base.errors import Corrupt, DiskFull
 from roquet.store.tables import files
 from roquet.store.tables.files import JsonFile
@@ -91,6 +91,17 @@ def test_empty_file_is_no_table_whatever_would_be_made_of_it(tmp_path: Path) -> 
     (tmp_path / "topics.json").touch()
     with pytest.raises(Corrupt, match="empty"):
         JsonFile(tmp_path / "topics.json").load(bytes)
+
+
+def test_pipe_or_folder_in_place_of_a_table_is_refused_and_keeps_nobody_waiting(
+    tmp_path: Path,
+) -> None:
+    os.mkfifo(tmp_path / "topics.json")
+    (tmp_path / "topics.json.bak").mkdir()
+    with pytest.raises(Corrupt, match=r"topics\.json: it is no file; .*\.bak: it is no file"):
+        load(tmp_path / "topics.json")
+    with pytest.raises(OSError, match="it is no file"):
+        read_stored(tmp_path / "topics.json", 10)
 
 
 def test_two_broken_files_are_refused(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import json
 import logging
 from typing import TYPE_CHECKING
 
-from roquet.base.durable import read_front, replace_file, sync_folder
+from roquet.base.durable import read_stored, replace_file, sync_folder
 from roquet.base.errors import RoquetError
 from roquet.model.topic import TopicConfig
 from roquet.service.background import Tasks
@@ -133,7 +133,7 @@ class LogTopics:
 
     def _read(self) -> int | None:
         try:
-            return int(json.loads(read_front(self._path, _SIZE_MAX))[_COVERED])
+            return int(json.loads(read_stored(self._path, _SIZE_MAX))[_COVERED])
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:

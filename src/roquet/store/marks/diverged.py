@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roquet.base.durable import read_front, sync_folder, write_synced
+from roquet.base.durable import read_stored, sync_folder, write_synced
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ def read(folder: Path) -> str | None:
     """Return why the log is not the master's, None when there is no mark."""
     try:
         # A character has 4 bytes at most.
-        text = read_front(folder / NAME, 4 * _SHOWN_MAX).decode(errors="replace")
+        text = read_stored(folder / NAME, 4 * _SHOWN_MAX).decode(errors="replace")
         return text[:_SHOWN_MAX]
     except FileNotFoundError:
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from roquet.base.durable import read_front, replace_file
+from roquet.base.durable import read_stored, replace_file
 from roquet.base.errors import Corrupt, UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class StoreFormat:
 
     def _read(self) -> int | None:
         try:
-            data = read_front(self._path, _SIZE_MAX)
+            data = read_stored(self._path, _SIZE_MAX)
         except FileNotFoundError:
             return None
         try:

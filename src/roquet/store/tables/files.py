@@ -12,6 +12,7 @@ import contextlib
 import errno
 import logging
 import os
+import stat
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from roquet.base.durable import sync_folder
@@ -306,7 +307,11 @@ class JsonTable(Generic[K, V]):
 
 
 def _read(path: Path) -> bytes:
-    if path.stat().st_size > FILE_SIZE_MAX:
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        # A pipe would keep the start waiting for somebody who writes into it.
+        raise ValueError("it is no file")
+    if found.st_size > FILE_SIZE_MAX:
         raise ValueError(f"larger than {FILE_SIZE_MAX} bytes")
     data = path.read_bytes()
     if not data:

@@ -15,7 +15,7 @@ import json
 import struct
 from typing import TYPE_CHECKING
 
-from roquet.base.durable import read_front
+from roquet.base.durable import read_stored
 from roquet.protocol import properties as props
 from roquet.protocol.fastjson import read_object
 from roquet.protocol.fastjson_reader import JsonError
@@ -113,6 +113,7 @@ def check(folder: Path, progress: Callable[[int], None] = lambda _: None) -> Sum
     queues = _read_log(folder, summary, progress)
     for found in _check_queues(folder, queues, lambda: progress(summary.record_bytes)):
         summary.findings.append(found.of_used() if used else found)
+    summary.findings.extend(_odd_files(folder / "consumequeue"))
     summary.findings.extend(_check_tables(folder / "config"))
     summary.findings.extend(_check_marks(folder))
     return summary
@@ -207,7 +208,6 @@ def _check_queues(
             is_late=True,
         )
         return
-    yield from _odd_files(root)
     for (topic, queue_id), queue in sorted(queues.items()):
         progress()
         where = f"consumequeue/{topic}/{queue_id}"
@@ -308,7 +308,7 @@ def _check_tables(folder: Path) -> Iterator[Finding]:
 def table_fault(path: Path) -> str | None:
     """Return what is wrong with a metadata file, None when it can be read."""
     try:
-        data = read_front(path, FILE_SIZE_MAX + 1)
+        data = read_stored(path, FILE_SIZE_MAX + 1)
         if not data:
             return "empty"
         if len(data) > FILE_SIZE_MAX:

@@ -7,6 +7,8 @@ import logging
 import types
 from typing import TYPE_CHECKING, Any
 
+from roquet.base.errors import is_of_the_system
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator
 
@@ -56,7 +58,14 @@ class Tasks:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s failed", task.get_name(), exc_info=error)
+            _tell(task.get_name(), error)
+
+
+def _tell(name: str, error: BaseException) -> None:
+    if isinstance(error, Exception) and is_of_the_system(error):
+        log.error("%s failed: %s", name, error)
+    else:
+        log.error("%s failed", name, exc_info=error)
 
 
 async def _repeat(
@@ -73,8 +82,8 @@ async def _repeat(
             waited = action()
             if waited is not None:
                 await waited
-        except Exception:
-            log.exception("%s failed", name)
+        except Exception as error:  # noqa: BLE001
+            _tell(name, error)
         pause_s = every_s
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import signal
@@ -283,6 +284,26 @@ def test_failed_tasks_are_logged_and_repeats_go_on(caplog: pytest.LogCaptureFixt
     asyncio.run(main())
     assert "unlucky failed" in caplog.text
     assert "counting failed" in caplog.text
+
+
+def test_refusal_of_the_system_in_a_task_is_one_line_without_a_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        clock, tasks = FakeClock(), Tasks()
+
+        async def fails() -> None:
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", "/store/config/topics.json")
+
+        tasks.spawn(fails(), "saving")
+        tasks.repeat(fails, clock, name="reviving", every_s=10, first_after_s=1)
+        await clock.advance(5)
+        await tasks.stop()
+
+    asyncio.run(main())
+    why = "failed: [Errno 21] Is a directory: '/store/config/topics.json'"
+    assert [it.getMessage() for it in caplog.records] == [f"saving {why}", f"reviving {why}"]
+    assert "Traceback" not in caplog.text
 
 
 def test_rate_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -23,10 +23,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, RwLockWriteGuard};
 use std::time::Instant;
 
-use crate::codec::command::{Header, FLAG_RESPONSE};
+use crate::codec::command::Header;
 use crate::codec::error::CodecError;
-use crate::codec::frame::{self, Frame};
+use crate::codec::frame::Frame;
 use crate::store::Store;
+use accounts::turns::{Turn, Turns};
+use accounts::Room;
 use answered::{Kind, Took};
 use books::Ledger;
 pub use books::{Counters, Stored};
@@ -87,6 +89,8 @@ pub struct Ingest {
     spare: Output,
     /// The same for records about to be stored.
     room: Vec<u8>,
+    /// And for what is signed.
+    texts: Room,
 }
 
 /// Takes the frames that the processors get.
@@ -113,6 +117,7 @@ impl Ingest {
             ledger: Ledger::default(),
             spare: Output::default(),
             room: Vec::new(),
+            texts: Room::default(),
         }
     }
 
@@ -412,10 +417,9 @@ impl Ingest {
             ledger,
             frame_size_max,
             room,
+            texts,
             ..
         } = self;
-        let on = table.is_on();
-        let trusted = table.trusts(from.peer);
         let mut fed = FeedResult {
             passing: from.passing,
             replies,
@@ -423,24 +427,24 @@ impl Ingest {
         };
         let mut sends = Sends::new(table, from, std::mem::take(room));
         let mut acks = Acks::new(table, from, waiting.len() + parked_beside);
-        let mut used = 0;
+        let mut turns = Turns::new(table, texts, from.peer, bytes, *frame_size_max);
         let mut passed = from.busy;
         loop {
-            let rest = bytes.get(used..).unwrap_or_default();
-            let (frame, header) = match next(rest, *frame_size_max) {
-                Ok(Some(read)) => read,
+            let Turn {
+                frame,
+                header,
+                whole,
+                admits,
+                permitted,
+            } = match turns.next(fed.passing) {
+                Ok(Some(turn)) => turn,
                 Ok(None) => break,
                 Err(error) => {
                     fed.broken = Some(error);
                     break;
                 }
             };
-            let whole = rest.get(..frame.size).unwrap_or_default();
-            used += frame.size;
-            let admits = on && !fed.passing && header.flag & FLAG_RESPONSE == 0;
-            // Codes of the barrier that are not permitted are one nevertheless.
-            let permitted = admits && table.permits(&header, frame.body, trusted, from.peer);
-            fed.proven |= permitted && !trusted;
+            fed.proven |= permitted && !turns.trusted;
             let mut refused = Refused {
                 replies: fed.replies.bytes(),
                 ledger,
@@ -465,6 +469,7 @@ impl Ingest {
                     continue;
                 }
             }
+            // Codes of the barrier that are not permitted are one nevertheless.
             if admits && table.barrier.contains(&header.code) {
                 // What came before is in the log before the processors hear of it, and what comes
                 // behind takes the same way, so that nothing overtakes it.
@@ -480,18 +485,7 @@ impl Ingest {
         fed.passing |= sends.commit(store, waiting, ledger, replies, &mut *sink);
         (fed.merges, fed.pops) = acks.commit(store, waiting, ledger, replies, &mut *sink);
         *room = sends.into_room();
-        (fed, used)
-    }
-}
-
-/// Reads the frame at the start of `bytes`; `None` when more are needed.
-fn next(
-    bytes: &[u8],
-    frame_size_max: usize,
-) -> Result<Option<(Frame<'_>, Header<'_>)>, CodecError> {
-    match frame::cut(bytes, frame_size_max)? {
-        None => Ok(None),
-        Some(frame) => frame.decode_header().map(|header| Some((frame, header))),
+        (fed, turns.used)
     }
 }
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from roquet._native import StoreError
 from roquet.base.errors import RoquetError
+
+if TYPE_CHECKING:
+    from roquet.store.records import Record
 
 
 class StoreFault(RoquetError):  # noqa: N818  (it names a state)
@@ -77,6 +80,25 @@ class Draft:
     accepted: bool = True
     """Whether it is the broker's own, or goes elsewhere now: it gets its light queues, however many
     there are. Who takes a message from a client says that it is not."""
+
+    @classmethod
+    def again(cls, record: Record, topic: str, queue_id: int, properties: dict[str, str]) -> Self:
+        """Return a stored message to be stored once more, elsewhere and with these properties.
+
+        All else is as it was: hosts, flags and the number of tries as well.
+        """
+        return cls(
+            topic=topic,
+            queue_id=queue_id,
+            body=record.body,
+            properties=properties,
+            flag=record.flag,
+            sys_flag=record.sys_flag,
+            born_timestamp=record.born_timestamp,
+            born_host=record.born_host,
+            store_host=record.store_host,
+            reconsume_times=record.reconsume_times,
+        )
 
 
 NewMessage = tuple[str, int, bytes, bytes, int, int, int, bytes, bytes, int, int, bool]

@@ -451,18 +451,7 @@ def _delivery(record: Record) -> Draft | None:
         return None
     if len(queue) > len(str(_I32_MAX)) or int(queue) > _I32_MAX:
         return None
-    return Draft(
-        topic=topic,
-        queue_id=int(queue),
-        body=record.body,
-        properties=properties,
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        born_timestamp=record.born_timestamp,
-        born_host=record.born_host,
-        store_host=record.store_host,
-        reconsume_times=record.reconsume_times,
-    )
+    return Draft.again(record, topic, int(queue), properties)
 
 
 def _body(offsets: Mapping[int, int], version: DataVersion) -> DelayOffsetBody:

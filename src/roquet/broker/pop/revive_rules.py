@@ -153,18 +153,10 @@ def retry_draft(
     light_queues.note_origin(record.topic, properties)
     if not fitting.fits(properties):
         return None
-    return Draft(
-        topic=topic,
-        queue_id=queue_id,
-        body=record.body,
-        properties=properties,
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        born_timestamp=record.born_timestamp,
-        born_host=host,
-        store_host=host,
-        reconsume_times=attempts(record, checkpoint),
-    )
+    draft = Draft.again(record, topic, queue_id, properties)
+    draft.born_host = draft.store_host = host
+    draft.reconsume_times = attempts(record, checkpoint)
+    return draft
 
 
 def dead_letter_draft(record: Record, checkpoint: PopCheckpoint, host: bytes) -> Draft:
@@ -181,18 +173,10 @@ def dead_letter_draft(record: Record, checkpoint: PopCheckpoint, host: bytes) ->
     for name in _DELAYS:
         properties.pop(name, None)
     fitting.fits(properties, fitting.SPARE_OF_DEAD)
-    return Draft(
-        topic=names.dlq_topic(group),
-        queue_id=0,
-        body=record.body,
-        properties=properties,
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        born_timestamp=record.born_timestamp,
-        born_host=record.born_host,
-        store_host=host,
-        reconsume_times=attempts(record, checkpoint),
-    )
+    draft = Draft.again(record, names.dlq_topic(group), 0, properties)
+    draft.store_host = host
+    draft.reconsume_times = attempts(record, checkpoint)
+    return draft
 
 
 def re_put(

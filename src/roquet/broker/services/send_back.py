@@ -143,7 +143,9 @@ class SendBacks:
         queue_id = await self._queue(where, unit=request.is_unit)
         # The record says WAIT=false, as in Java, and yet the answer waits as the store is set: the
         # consumer moves its offset past the message as soon as it has it.
-        draft = self._draft(record, where.topic, queue_id, properties)
+        draft = Draft.again(record, where.topic, queue_id, properties)
+        draft.store_host = self._identity.store_host
+        draft.reconsume_times = min(record.reconsume_times + 1, ATTEMPTS_MAX)
         result = await self._appender.append(draft, wait=True)
         if result.status is not PutStatus.PUT_OK:
             raise Refusal(Reason.FAILED, result.status.name)
@@ -186,22 +188,6 @@ class SendBacks:
         self._turn += 1
         # A topic that was made smaller by hand has no reader for the queues above.
         return self._turn % max(1, min(where.queues, topic.write_queues))
-
-    def _draft(
-        self, record: Record, topic: str, queue_id: int, properties: dict[str, str]
-    ) -> Draft:
-        return Draft(
-            topic=topic,
-            queue_id=queue_id,
-            body=record.body,
-            properties=properties,
-            flag=record.flag,
-            sys_flag=record.sys_flag,
-            born_timestamp=record.born_timestamp,
-            born_host=record.born_host,
-            store_host=self._identity.store_host,
-            reconsume_times=min(record.reconsume_times + 1, ATTEMPTS_MAX),
-        )
 
 
 def _properties(record: Record, where: Placement) -> dict[str, str] | None:

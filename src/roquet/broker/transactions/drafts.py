@@ -66,9 +66,8 @@ def commit_draft(record: Record, half: Mapping[str, str]) -> Draft | None:
         return None
     properties = dict(half)
     del properties[props.REAL_TOPIC], properties[props.REAL_QUEUE_ID]
-    draft = _again(record, *place, properties)
+    draft = Draft.again(record, *place, properties)
     draft.sys_flag = sys_flag.with_transaction(record.sys_flag, sys_flag.TRANSACTION_COMMIT)
-    draft.reconsume_times = record.reconsume_times
     draft.prepared_transaction_offset = record.physical_offset
     return draft
 
@@ -78,15 +77,15 @@ def checked_copy(record: Record, checks: int) -> Draft:
     properties = props.read(record.properties)
     properties[props.TRANSACTION_CHECK_TIMES] = str(checks)
     fitting.fits(properties, fitting.SPARE_OF_HALF)
-    return _again(record, HALF_TOPIC, QUEUE_ID, properties)
+    draft = Draft.again(record, HALF_TOPIC, QUEUE_ID, properties)
+    draft.reconsume_times = 0
+    return draft
 
 
 def put_aside(record: Record) -> Draft:
     """Make the copy of a half message that nobody settled in time."""
     properties = props.read(record.properties)
-    draft = _again(record, names.TRANS_CHECK_MAX_TIME_TOPIC, QUEUE_ID, properties)
-    draft.reconsume_times = record.reconsume_times
-    return draft
+    return Draft.again(record, names.TRANS_CHECK_MAX_TIME_TOPIC, QUEUE_ID, properties)
 
 
 def op_draft(halves: Iterable[int], store_host: bytes, now_ms: int) -> Draft:
@@ -105,17 +104,3 @@ def op_draft(halves: Iterable[int], store_host: bytes, now_ms: int) -> Draft:
 def op_offsets(body: bytes) -> list[int]:
     """Return the half offsets that an op record names; what is no number is passed over."""
     return [int(word) for word in body.split(b",") if word.isdigit() and len(word) <= 19]
-
-
-def _again(record: Record, topic: str, queue_id: int, properties: dict[str, str]) -> Draft:
-    return Draft(
-        topic=topic,
-        queue_id=queue_id,
-        body=record.body,
-        properties=properties,
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        born_timestamp=record.born_timestamp,
-        born_host=record.born_host,
-        store_host=record.store_host,
-    )

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 from roquet import _native
-from roquet.ha.threads import HANDSHAKE_MS, LINGER_MS
+from roquet.ha.threads import HANDSHAKE_MS, native_rules
 from roquet.store.results import StoreFault
 
 if TYPE_CHECKING:
@@ -113,11 +113,7 @@ class StoreLog:
             fd,
             tls=tls,
             handshake_ms=HANDSHAKE_MS,
-            batch=rules.batch,
-            heartbeat_ms=rules.heartbeat_ms,
-            housekeeping_ms=rules.housekeeping_ms,
-            bytes_per_second=rules.bytes_per_second,
-            linger_ms=LINGER_MS,
+            **native_rules(rules),
         )
 
     def follow(self, fd: int, rules: CopierConfig, tls: PairTls | None) -> LogLink:

@@ -38,6 +38,17 @@ def take_socket(transport: asyncio.Transport) -> int:
         transport.abort()
 
 
+def native_rules(rules: FeedConfig) -> dict[str, int]:
+    """Return rules of copying as the core takes them."""
+    return {
+        "batch": rules.batch,
+        "heartbeat_ms": rules.heartbeat_ms,
+        "housekeeping_ms": rules.housekeeping_ms,
+        "bytes_per_second": rules.bytes_per_second,
+        "linger_ms": LINGER_MS,
+    }
+
+
 class LogThread:
     """A thread of the core with one connection, from now until `gone` is set.
 
@@ -88,13 +99,7 @@ class LogThread:
 
     def tune(self, rules: FeedConfig) -> None:
         """Go by other rules from now on."""
-        self.native.tune(
-            batch=rules.batch,
-            heartbeat_ms=rules.heartbeat_ms,
-            housekeeping_ms=rules.housekeeping_ms,
-            bytes_per_second=rules.bytes_per_second,
-            linger_ms=LINGER_MS,
-        )
+        self.native.tune(**native_rules(rules))
 
     def tell_acks(self, *, loud: bool, counts: bool) -> None:
         """Have each acknowledgement be news from now on, or not; look at `acked` behind that.

@@ -24,9 +24,8 @@ from roquet.broker.api.pop import (
 )
 from roquet.broker.api.refusal import Refusal
 from roquet.broker.operations.light import ACK, CHANGE_INVISIBLE, POP, SUBSCRIBE
-from roquet.broker.pop.receive.polls import Waiting
 from roquet.protocol.bodies.light_topics import SubscriptionEntry, encode_subscriptions
-from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.codes import RequestCode
 from roquet.protocol.header import HeaderError
 from roquet.protocol.headers.light import PopLightRequest, PopLightResponse
 from roquet.protocol.headers.pop import (
@@ -37,13 +36,10 @@ from roquet.protocol.headers.pop import (
 from roquet.protocol.pop.handle import ReceiptHandle
 from roquet.proxy.brokers.lights import light_in_flight
 from roquet.proxy.cluster.receiving import (
-    ANSWER_S,
     GIVEN_BACK_MS,
-    PASSED,
     ClusterSource,
     unreadable,
 )
-from roquet.proxy.rules.codes import Code, Rejected
 from roquet.proxy.services.routes import readable_of
 from roquet.service.background import Tasks
 from roquet.store.records import read_records
@@ -53,6 +49,7 @@ if TYPE_CHECKING:
 
     from roquet.broker.api.caller import Caller
     from roquet.broker.api.pop import LightAckRequest
+    from roquet.protocol.command import Command
     from roquet.proxy.brokers.api import Found, Source, Subscriber
     from roquet.proxy.cluster.calls import Calls
     from roquet.proxy.cluster.directory import Directory
@@ -230,6 +227,7 @@ class _LightSource(ClusterSource[LightPopRequest]):
     """The light topics of a client on one broker."""
 
     operation = POP
+    code = RequestCode.POP_LITE_MESSAGE
 
     def __init__(
         self, lights: ClusterLights, calls: Calls, gate: Gate, broker: str, wanted: LightPopRequest
@@ -253,9 +251,9 @@ class _LightSource(ClusterSource[LightPopRequest]):
         await self._lights.change(self._broker, request)
 
     @override
-    async def _pop(self, now_ms: int) -> list[Found]:
+    def _header(self, now_ms: int) -> PopLightRequest:
         wanted = self.wanted
-        header = PopLightRequest(
+        return PopLightRequest(
             client_id=wanted.client_id,
             consumer_group=wanted.group,
             topic=wanted.topic,
@@ -265,24 +263,10 @@ class _LightSource(ClusterSource[LightPopRequest]):
             born_time=now_ms,
             attempt_id=wanted.attempt_id,
         )
-        answer = await self._calls.ask(
-            self._broker,
-            RequestCode.POP_LITE_MESSAGE,
-            header,
-            timeout_s=wanted.poll_ms / 1000 + ANSWER_S,
-            passed=PASSED,
-            waits=True,
-        )
-        if answer.code == ResponseCode.POLLING_FULL:
-            self._outcome = Waiting.FULL
-        if answer.code != ResponseCode.SUCCESS:
-            return []
-        try:
-            given = PopLightResponse.decode(answer.ext)
-            records = read_records(answer.body, check_crc=False)
-            counts = given.counts(len(records))
-            found = light_in_flight(records, counts, given.pop_time, wanted, self._broker)
-            return list(found)
-        except (HeaderError, ValueError) as error:
-            text = f"{self._broker} answers a pop that cannot be read: {error}"
-            raise Rejected(Code.INTERNAL_SERVER_ERROR, text) from error
+
+    @override
+    def _read(self, answer: Command) -> list[Found]:
+        given = PopLightResponse.decode(answer.ext)
+        records = read_records(answer.body, check_crc=False)
+        counts = given.counts(len(records))
+        return list(light_in_flight(records, counts, given.pop_time, self.wanted, self._broker))

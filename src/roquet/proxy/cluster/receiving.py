@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from roquet.broker.api.caller import Caller
     from roquet.broker.operations.wrapping import Operation
     from roquet.model.subscription import SubscriptionData
+    from roquet.protocol.command import Command
+    from roquet.protocol.header import Header
     from roquet.proxy.cluster.calls import Calls
     from roquet.proxy.cluster.guard import Gate
     from roquet.remoting.router import Peer
@@ -46,7 +48,7 @@ GIVEN_BACK_MS = 1000
 """Invisible time of what was taken for a client that may not have it any more."""
 PACKED_MAX = 1 << 20
 """Bytes of a broker's answer that go to a client at once; of more each message waits for room."""
-PASSED = frozenset(
+_PASSED = frozenset(
     {
         int(ResponseCode.SUCCESS),
         int(ResponseCode.PULL_NOT_FOUND),
@@ -64,6 +66,8 @@ class ClusterSource(abc.ABC, Generic[_W]):
 
     operation: ClassVar[Operation]
     """What needs rights."""
+    code: ClassVar[RequestCode]
+    """What the broker is asked."""
 
     def __init__(self, calls: Calls, gate: Gate, broker: str, wanted: _W) -> None:
         self._calls = calls
@@ -98,8 +102,32 @@ class ClusterSource(abc.ABC, Generic[_W]):
         """Have a message come back soon to others of the group. Raises Refusal and Rejected."""
 
     @abc.abstractmethod
+    def _header(self, now_ms: int) -> Header:
+        """Return the header of the request to the broker."""
+
+    @abc.abstractmethod
+    def _read(self, answer: Command) -> list[Found] | Packed:
+        """Read an answer that has messages. Raises HeaderError and ValueError."""
+
     async def _pop(self, now_ms: int) -> list[Found] | Packed:
         """Ask the broker. Raises Refusal and Rejected."""
+        answer = await self._calls.ask(
+            self._broker,
+            self.code,
+            self._header(now_ms),
+            timeout_s=self.wanted.poll_ms / 1000 + ANSWER_S,
+            passed=_PASSED,
+            waits=True,
+        )
+        if answer.code == ResponseCode.POLLING_FULL:
+            self._outcome = Waiting.FULL
+        if answer.code != ResponseCode.SUCCESS:
+            return []
+        try:
+            return self._read(answer)
+        except (HeaderError, ValueError) as error:
+            text = f"{self._broker} answers a pop that cannot be read: {error}"
+            raise Rejected(Code.INTERNAL_SERVER_ERROR, text) from error
 
     def pack(self, takes: SubscriptionData, attempts_max: int) -> None:
         """Have every message looked at."""
@@ -115,6 +143,7 @@ class TopicSource(ClusterSource[PopRequest]):
     """The queues that a topic has on one broker."""
 
     operation = POP
+    code = RequestCode.POP_MESSAGE
 
     def __init__(
         self, calls: Calls, gate: Gate, broker: str, wanted: PopRequest, shown: GrpcConsumers
@@ -148,9 +177,9 @@ class TopicSource(ClusterSource[PopRequest]):
         await change_invisible(self._calls, self._broker, request)
 
     @override
-    async def _pop(self, now_ms: int) -> list[Found] | Packed:
+    def _header(self, now_ms: int) -> PopMessageRequest:
         wanted = self.wanted
-        header = PopMessageRequest(
+        return PopMessageRequest(
             consumer_group=wanted.group,
             topic=wanted.topic,
             queue_id=wanted.queue_id,
@@ -164,28 +193,15 @@ class TopicSource(ClusterSource[PopRequest]):
             order=wanted.is_ordered,
             attempt_id=wanted.attempt_id,
         )
-        answer = await self._calls.ask(
-            self._broker,
-            RequestCode.POP_MESSAGE,
-            header,
-            timeout_s=wanted.poll_ms / 1000 + ANSWER_S,
-            passed=PASSED,
-            waits=True,
-        )
-        if answer.code == ResponseCode.POLLING_FULL:
-            self._outcome = Waiting.FULL
-        if answer.code != ResponseCode.SUCCESS:
-            return []
-        try:
-            given = _read_popped(answer)
-            packed = self._packed(given, answer.body)
-            if packed is not None:
-                return packed
-            records = read_records(answer.body, check_crc=False)
-            return _found(records, given, self._broker, is_ordered=wanted.is_ordered)
-        except (HeaderError, ValueError) as error:
-            text = f"{self._broker} answers a pop that cannot be read: {error}"
-            raise Rejected(Code.INTERNAL_SERVER_ERROR, text) from error
+
+    @override
+    def _read(self, answer: Command) -> list[Found] | Packed:
+        given = _read_popped(answer)
+        packed = self._packed(given, answer.body)
+        if packed is not None:
+            return packed
+        records = read_records(answer.body, check_crc=False)
+        return _found(records, given, self._broker, is_ordered=self.wanted.is_ordered)
 
     def _packed(self, given: PopMessageResponse, stored: bytes) -> Packed | None:
         """Return the answer to the client; None when a message of it has to be looked at."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import random
 import socket
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from roquet import sync
-from roquet.testing import java
+from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,14 +77,6 @@ def running_process(log: Path, *arguments: str) -> Iterator[subprocess.Popen[byt
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def free_port() -> int:
-    """Return a port that nobody uses now, nor the others of a broker, two below and one above.
-
-    Systems give ports from 32,768 on to whoever connects: these are below.
-    """
-    return java.free_port(random.Random())
 
 
 def until_registered(mq: sync.MQ) -> None:

@@ -8,7 +8,7 @@ import functools
 import time
 from typing import TYPE_CHECKING, Any
 
-from demo.servers import free_port, running_process, until_open
+from demo.servers import running_process, until_open
 
 from roquet import sync
 from roquet.base.errors import RoquetError
@@ -16,6 +16,7 @@ from roquet.client import Message, MessageQueue
 from roquet.model.topic import TopicConfig
 from roquet.spark.cluster.metadata import Metadata
 from roquet.spark.options import Wire
+from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
     import subprocess

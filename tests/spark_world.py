@@ -7,13 +7,12 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
-from demo.servers import free_port
-
 from roquet import sync
 from roquet.client import Encoded, Message, MessageQueue, connect
 from roquet.model.topic import TopicConfig
 from roquet.protocol import properties
 from roquet.testing.cluster import running_broker, running_name_server
+from roquet.testing.java import free_port
 from roquet.testing.pair import wait_until
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
-from demo.servers import free_port
 
 from roquet.client import Message
+from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

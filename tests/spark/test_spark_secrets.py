@@ -9,13 +9,14 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from demo.servers import free_port, running_process, until_open, until_registered
+from demo.servers import running_process, until_open, until_registered
 
 from roquet import sync
 from roquet.acl.credentials import Credentials
 from roquet.base.errors import Refused
 from roquet.spark.options import SourceOptions
 from roquet.spark.reading.batch import BatchReader
+from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

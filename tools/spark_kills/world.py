@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import pyspark
 from demo.kills import descendants, kill_tree
-from demo.servers import free_port, running_process, until_open, until_registered
+from demo.servers import running_process, until_open, until_registered
 
 from roquet import sync
 from roquet.base.errors import RoquetError
@@ -32,6 +32,7 @@ from roquet.model.topic import TopicConfig
 from roquet.spark.cluster.metadata import Metadata
 from roquet.spark.options import SourceOptions, Wire
 from roquet.spark.reading.batch import BatchReader
+from roquet.testing.java import free_port
 from tools.spark_kills import judge
 from tools.spark_kills.judge import QUEUES
 

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import random
 import selectors
 import shutil
 import signal
@@ -26,7 +27,6 @@ from roquet.base.errors import RoquetError
 from roquet.testing.java_classes import archive_flags, compiled
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Mapping, Sequence
 
 VERSION = "5.5.0"
@@ -88,12 +88,14 @@ def fetch_jars(version: str = VERSION) -> Path:
     return folder
 
 
-def free_port(chance: random.Random) -> int:
+def free_port(chance: random.Random | None = None) -> int:
     """Return a port p such that p-2, p and p+1 are free: what one broker listens on.
 
-    Nobody holds it before the broker does, so workers of pytest-xdist draw from ports of their own,
-    and none is given again soon.
+    Systems give ports from 32,768 on to whoever connects: these are below. Nobody holds it before
+    the broker does, so workers of pytest-xdist draw from ports of their own, and none is given
+    again soon. `chance` draws it, where a run is to be repeated.
     """
+    chance = chance or random.SystemRandom()
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     for _ in range(200):

@@ -12,7 +12,6 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from demo.servers import free_port
 from tools.attack import matrix
 from tools.attack.__main__ import SECRETS
 
@@ -29,6 +28,7 @@ from roquet.protocol.command import Command
 from roquet.relay.config import RelayConfig
 from roquet.relay.config import load_config as load_relay
 from roquet.remoting.tls import TlsConfig
+from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

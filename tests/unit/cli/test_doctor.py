@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trustme
-from demo.servers import free_port
 
 from cli_harness import Running, roquet
 from roquet import _native
 from roquet.cli.app import run
+from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from demo.servers import free_port
 
 from cli_harness import Running, environment, roquet
+from roquet.testing.java import free_port
 
 PAGE = Path(__file__).parents[3] / "docs/guide/security.md"
 STEPS = re.compile(r"^### A name server, .*?(?=^### )", re.DOTALL | re.MULTILINE)

@@ -8,7 +8,6 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
-from demo.servers import free_port
 
 import roquet
 from roquet.base.errors import OutcomeUnknown, Refused, Unreachable, UsageError
@@ -20,6 +19,7 @@ from roquet.protocol.bodies.stats import RunningInfo
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.testing.cluster import Cluster, cluster, running_broker, running_name_server
+from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

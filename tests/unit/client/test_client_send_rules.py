@@ -8,7 +8,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from demo.servers import free_port
 
 import roquet
 from roquet.base.errors import Unreachable, UsageError
@@ -17,6 +16,7 @@ from roquet.client._sending.encode import compose, encode_one
 from roquet.model.message import Message
 from roquet.remoting.refusals import refused
 from roquet.testing.cluster import running_broker, running_name_server
+from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from demo.servers import free_port
-
 from cli_harness import Running, environment, roquet
+from roquet.testing.java import free_port
 
 if TYPE_CHECKING:
     from typing import Any

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from demo.servers import free_port
 
 from cli_harness import environment, roquet
+from roquet.testing.java import free_port
 
 ROOT = Path(__file__).parents[3]
 UNITS = ROOT / "deploy/systemd"

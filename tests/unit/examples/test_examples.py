@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from demo.servers import free_port
 
 import roquet.sync
 from cli_harness import environment
 from roquet.testing import Broker
+from roquet.testing.java import free_port
 from roquet.testing.pair import wait_until
 
 if TYPE_CHECKING:

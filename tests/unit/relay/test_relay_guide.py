@@ -8,14 +8,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-from demo.servers import free_port
-
 from roquet.base.clock import SystemClock
 from roquet.cli.app import parser
 from roquet.relay.app import build
 from roquet.relay.config import load_config
 from roquet.relay.config_server import ConfigServer
 from roquet.relay.servers import parse
+from roquet.testing.java import free_port
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "relay.md"
 

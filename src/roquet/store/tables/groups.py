@@ -11,16 +11,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from roquet.base.config import setting
+from roquet.base.overriding import override
 from roquet.model.data_version import DataVersion
 from roquet.model.group import SubscriptionGroupConfig
 from roquet.protocol import names
 from roquet.protocol.bodies.groups import GroupTableBody
 from roquet.store.tables.files import FILE_SIZE_MAX
 from roquet.store.tables.key_values import TwoRows, TwoTablesCodec
-from roquet.store.tables.room import Room, in_reserved_slices, text_size
+from roquet.store.tables.named import NamedTable
+from roquet.store.tables.room import Room, text_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Iterable
 
     from roquet.base.clock import Clock
     from roquet.store.tables.key_values import TableForm
@@ -72,7 +74,7 @@ class GroupTableConfig:
     )
 
 
-class GroupTable:
+class GroupTable(NamedTable[SubscriptionGroupConfig]):
     """Group name -> configuration, with its data version, kept in some form."""
 
     def __init__(
@@ -82,42 +84,28 @@ class GroupTable:
 
         With `light_queues` every name of a light queue is that of a group, too.
         """
-        self._groups, self._forbidden = form.two_tables(_CODEC)
+        rows, self._forbidden = form.two_tables(_CODEC)
+        super().__init__(rows, Room("consumer groups", GROUPS_MAX), clock)
         self._light_queues = light_queues
         self._rules = rules
-        self._clock = clock
-        self._version = DataVersion(timestamp=clock.now_ms())
-        self._groups.replace(
-            {name: SubscriptionGroupConfig(name=name) for name in PREDEFINED_GROUPS}
-        )
-        self._room = Room("consumer groups", GROUPS_MAX)
+        self._rows.replace({name: SubscriptionGroupConfig(name=name) for name in PREDEFINED_GROUPS})
         self._count_all()
-        self._listeners: list[Callable[[Collection[str]], None]] = []
-
-    @property
-    def version(self) -> DataVersion:
-        """Changes whenever the table does."""
-        return self._version
 
     def load(self) -> bool:
         """Take over the durable groups, if any. Raises Corrupt when no copy is whole."""
-        predefined = self._groups.rows()
-        is_there = self._groups.load()
-        loaded = self._groups.rows()
+        predefined = self._rows.rows()
+        is_there = self._rows.load()
+        loaded = self._rows.rows()
         groups = {**predefined, **loaded}
         if groups != loaded:
-            self._groups.replace(groups)
-        self._version = self._groups.version or self._version
+            self._rows.replace(groups)
+        self._version = self._rows.version or self._version
         self._count_all()
         return is_there
 
     async def persist(self) -> None:
         """Make the table durable; returns at once when nothing changed since the last time."""
-        await self._groups.flush(self._version)
-
-    def listen(self, listener: Callable[[Collection[str]], None]) -> None:
-        """Have `listener(names)` called after every change of these groups."""
-        self._listeners.append(listener)
+        await self._rows.flush(self._version)
 
     # --- looking ---------------------------------------------------------------------------
 
@@ -125,8 +113,9 @@ class GroupTable:
         """Return a group's configuration, None when there is no such group; create nothing."""
         if self._light_queues and self.is_light(name):
             return SubscriptionGroupConfig(name=name)
-        return self._groups.get(name)
+        return self._rows.get(name)
 
+    @override
     def is_light(self, name: str) -> bool:
         """Whether a name is that of a light group: there always, and never in the table."""
         return self._light_queues and names.is_lmq(name)
@@ -141,16 +130,9 @@ class GroupTable:
         log.info("consumer group %s was created by its first use", name)
         return config
 
-    def all(self) -> Mapping[str, SubscriptionGroupConfig]:
-        """Return the whole table; it is never changed afterwards."""
-        return self._groups.rows()
-
-    def __len__(self) -> int:
-        return len(self._groups)
-
     def has_own(self) -> bool:
         """Whether there is a group that no broker has from its beginning."""
-        return len(self._groups) > len(PREDEFINED_GROUPS)
+        return len(self._rows) > len(PREDEFINED_GROUPS)
 
     def forbidden(self, group: str, topic: str) -> int:
         """Return the forbidden bits of a group for a topic."""
@@ -163,40 +145,10 @@ class GroupTable:
 
     # --- changing --------------------------------------------------------------------------
 
-    def put(self, *configs: SubscriptionGroupConfig) -> bool:
-        """Create or replace groups; returns whether anything changed.
-
-        Raises TableFull when they do not fit; then nothing has changed.
-        """
-        changed = {
-            config.name: config
-            for config in configs
-            if not self.is_light(config.name) and self.get(config.name) != config
-        }
-        if changed:
-            self._room.take(*self._growth(changed.values()))
-            for name, config in changed.items():
-                self._groups.put(name, config)
-            self._changed(changed)
-        return bool(changed)
-
-    async def put_in_slices(self, configs: Sequence[SubscriptionGroupConfig]) -> None:
-        """Create or replace many groups, others having their turn between.
-
-        Raises TableFull when they do not fit; then nothing has changed.
-        """
-        await in_reserved_slices(self._room, configs, self._growth, self.put)
-
-    def _growth(self, configs: Iterable[SubscriptionGroupConfig]) -> tuple[int, int]:
-        """Return how many entries and bytes the table grows by them."""
-        changed = {config.name: config for config in configs}
-        old = [known for name in changed if (known := self._groups.get(name)) is not None]
-        return len(changed) - len(old), _size(changed.values()) - _size(old)
-
     def replace(self, table: GroupTableBody) -> None:
         """Take over another broker's table as it is."""
-        old = self._groups.key_list()
-        self._groups.replace(table.groups)
+        old = self._rows.key_list()
+        self._rows.replace(table.groups)
         self._forbidden.replace({group: dict(topics) for group, topics in table.forbidden.items()})
         self._version = table.version
         self._count_all()
@@ -209,11 +161,11 @@ class GroupTable:
 
     def remove(self, name: str) -> SubscriptionGroupConfig | None:
         """Forget a group and its forbidden bits; return what it was."""
-        old = self._groups.delete(name)
+        old = self._rows.delete(name)
         if old is not None:
             topics = self._forbidden.delete(name) or {}
             forbidden = sum(_forbidden_size(name, topic) for topic in topics)
-            self._room.add(-1, -_size((old,)) - forbidden)
+            self._room.add(-1, -self._size((old,)) - forbidden)
             self._changed((name,))
         return old
 
@@ -242,36 +194,32 @@ class GroupTable:
         forbidden = (
             (group, topic) for group, topics in self._forbidden.rows().items() for topic in topics
         )
-        used = _size(self._groups.rows().values()) + sum(
+        used = self._size(self._rows.rows().values()) + sum(
             _forbidden_size(*pair) for pair in forbidden
         )
-        self._room.begin(len(self._groups), used)
+        self._room.begin(len(self._rows), used)
 
     def _may_create(self, name: str) -> bool:
-        if names.check_group(name) is not None or len(self._groups) >= self._rules.auto_create_max:
+        if names.check_group(name) is not None or len(self._rows) >= self._rules.auto_create_max:
             return False
         if self._rules.auto_create:
             return True
         return self._rules.create_system and names.is_system_group(name)
 
-    def _changed(self, groups: Collection[str]) -> None:
-        self._version = self._version.next(self._clock.now_ms())
-        for listener in self._listeners:
-            listener(groups)
-
-
-def _size(configs: Iterable[SubscriptionGroupConfig]) -> int:
-    """Return how many bytes groups take in the file, rounded up."""
-    size = 0
-    for config in configs:
-        size += _GROUP_SIZE + 2 * text_size(config.name)
-        size += 16 * len(config.retry_policy.next_ms or ())
-        for key, value in config.attributes.items():
-            size += text_size(key) + text_size(value) + 8
-        for each in config.subscriptions or ():
-            size += _SUBSCRIPTION_SIZE + text_size(each.topic)
-            size += text_size(each.expression_type) + text_size(each.expression)
-    return size
+    @staticmethod
+    @override
+    def _size(configs: Iterable[SubscriptionGroupConfig]) -> int:
+        """Return how many bytes groups take in the file, rounded up."""
+        size = 0
+        for config in configs:
+            size += _GROUP_SIZE + 2 * text_size(config.name)
+            size += 16 * len(config.retry_policy.next_ms or ())
+            for key, value in config.attributes.items():
+                size += text_size(key) + text_size(value) + 8
+            for each in config.subscriptions or ():
+                size += _SUBSCRIPTION_SIZE + text_size(each.topic)
+                size += text_size(each.expression_type) + text_size(each.expression)
+        return size
 
 
 def _forbidden_size(group: str, topic: str) -> int:

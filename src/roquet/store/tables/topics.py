@@ -17,16 +17,18 @@ from typing import TYPE_CHECKING
 from roquet.base.config import setting
 from roquet.base.durable import write_synced
 from roquet.base.errors import DiskFull, TableFull
+from roquet.base.overriding import override
 from roquet.model.data_version import DataVersion
 from roquet.model.topic import READ_WRITE, Perm, TopicConfig, can_inherit
 from roquet.protocol import names
 from roquet.protocol.bodies.topics import TopicTableBody
 from roquet.store.tables.files import FILE_SIZE_MAX
 from roquet.store.tables.key_values import Rows, TableCodec
-from roquet.store.tables.room import Room, in_reserved_slices, text_size
+from roquet.store.tables.named import NamedTable
+from roquet.store.tables.room import Room, text_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
     from roquet.base.clock import Clock
@@ -75,7 +77,7 @@ class TopicTableConfig:
     )
 
 
-class TopicTable:
+class TopicTable(NamedTable[TopicConfig]):
     """Topic name -> configuration, with its data version, kept in some form."""
 
     def __init__(
@@ -85,18 +87,15 @@ class TopicTable:
 
         With `light_queues` every such name is a topic with one queue, and never in the table.
         """
+        room = Room("topics", TOPICS_MAX, REGISTRATION_MAX)
+        super().__init__(form.table(_CODEC), room, clock)
         self._path = form.path
-        self._table = form.table(_CODEC)
         self._light_queues = light_queues
         self._rules = rules
-        self._clock = clock
-        self._version = DataVersion(timestamp=clock.now_ms())
         built_in = built_in_topics(rules)
-        self._table.replace({topic.name: topic for topic in built_in})
+        self._rows.replace({topic.name: topic for topic in built_in})
         self._built_in = frozenset(topic.name for topic in built_in)
-        self._room = Room("topics", TOPICS_MAX, REGISTRATION_MAX)
         self._count_all()
-        self._listeners: list[Callable[[Collection[str]], None]] = []
         self._durable_listeners: list[Callable[[Collection[str]], None]] = []
         self._writing = asyncio.Lock()
         self._pending: set[str] = set()
@@ -106,26 +105,21 @@ class TopicTable:
         """The last attempt to write that failed, by its number, and why."""
         self._was_lost = False
 
-    @property
-    def version(self) -> DataVersion:
-        """Changes whenever the table does."""
-        return self._version
-
     def load(self) -> None:
         """Take over the durable topics. Raises Corrupt when no copy is whole."""
-        built_in = self._table.rows()
-        is_there = self._table.load()
-        if self._table.may_be_older or (not is_there and self.has_queues()):
+        built_in = self._rows.rows()
+        is_there = self._rows.load()
+        if self._rows.may_be_older or (not is_there and self.has_queues()):
             self._note_loss()
-        loaded = self._table.rows()
+        loaded = self._rows.rows()
         topics = {**built_in, **loaded}
         for name in [name for name in topics if not is_path_safe(name)]:
             log.warning("topic %r of %s is left out: not a name", name, self._path)
             del topics[name]
         if topics != loaded:
-            self._table.replace(topics)
+            self._rows.replace(topics)
         self._count_all()
-        self._version = self._table.version or self._version
+        self._version = self._rows.version or self._version
 
     @property
     def lost_mark(self) -> Path:
@@ -148,14 +142,14 @@ class TopicTable:
         """
         asked = self._attempts
         async with self._writing:
-            if not self._table.is_changed:
+            if not self._rows.is_changed:
                 return
             if self._failed is not None and self._failed[0] > asked:
                 raise type(self._failed[1])(*self._failed[1].args) from self._failed[1]
             self._attempts += 1
             attempt = self._attempts
             try:
-                durable = await self._table.flush(self._version)
+                durable = await self._rows.flush(self._version)
             except (DiskFull, OSError) as error:
                 self._failed = attempt, error
                 raise
@@ -163,14 +157,10 @@ class TopicTable:
                 self._note_durable(durable.rows)
 
     def _note_durable(self, saved: Mapping[str, TopicConfig]) -> None:
-        now = {name for name in self._pending if saved.get(name) == self._table.get(name)}
+        now = {name for name in self._pending if saved.get(name) == self._rows.get(name)}
         self._pending -= now
         for listener in self._durable_listeners:
             listener(now)
-
-    def listen(self, listener: Callable[[Collection[str]], None]) -> None:
-        """Have `listener(names)` called after every change of these topics."""
-        self._listeners.append(listener)
 
     def listen_durable(self, listener: Callable[[Collection[str]], None]) -> None:
         """Have `listener(names)` called when changes of these topics have become durable."""
@@ -182,27 +172,21 @@ class TopicTable:
         """Return a topic's configuration, None when there is no such topic."""
         if self._light_queues and names.is_lmq(name):
             return TopicConfig(name=name, read_queues=1, write_queues=1, perm=READ_WRITE)
-        return self._table.get(name)
+        return self._rows.get(name)
 
     @property
     def has_light_queues(self) -> bool:
         """Whether the broker has light queues."""
         return self._light_queues
 
+    @override
     def is_light(self, name: str) -> bool:
         """Whether a name is that of a light queue, which is no topic of its own."""
         return self._light_queues and names.is_lmq(name)
 
     def is_durable(self, name: str) -> bool:
         """Whether a restart would find the topic as it is now: only then may it take messages."""
-        return name not in self._pending and self._table.get(name) is not None
-
-    def all(self) -> Mapping[str, TopicConfig]:
-        """Return the whole table; it is never changed afterwards."""
-        return self._table.rows()
-
-    def __len__(self) -> int:
-        return len(self._table)
+        return name not in self._pending and self._rows.get(name) is not None
 
     def is_system(self, name: str) -> bool:
         """Whether the broker itself owns the topic, so that no administrator may change it."""
@@ -210,51 +194,21 @@ class TopicTable:
 
     # --- changing --------------------------------------------------------------------------
 
-    def put(self, *configs: TopicConfig) -> bool:
-        """Create or replace topics; returns whether anything changed.
-
-        Raises TableFull when they do not fit; then nothing has changed.
-        """
-        changed = {
-            config.name: config
-            for config in configs
-            if not self.is_light(config.name) and self.get(config.name) != config
-        }
-        if changed:
-            self._room.take(*self._growth(changed.values()))
-            for name, config in changed.items():
-                self._table.put(name, config)
-            self._changed(changed)
-        return bool(changed)
-
-    async def put_in_slices(self, configs: Sequence[TopicConfig]) -> None:
-        """Create or replace many topics, others having their turn between.
-
-        Raises TableFull when they do not fit; then nothing has changed.
-        """
-        await in_reserved_slices(self._room, configs, self._growth, self.put)
-
-    def _growth(self, configs: Iterable[TopicConfig]) -> tuple[int, int]:
-        """Return how many entries and bytes the table grows by them."""
-        changed = {config.name: config for config in configs}
-        old = [known for name in changed if (known := self._table.get(name)) is not None]
-        return len(changed) - len(old), _size(changed.values()) - _size(old)
-
     def remove(self, name: str) -> TopicConfig | None:
         """Forget a topic and return what it was."""
-        old = self._table.delete(name)
+        old = self._rows.delete(name)
         if old is not None:
-            self._room.add(-1, -_size((old,)))
+            self._room.add(-1, -self._size((old,)))
             self._changed((name,))
         return old
 
     def replace(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> None:
         """Take over another broker's table as it is; only the built-in topics stay in any case."""
-        old = self._table.rows()
+        old = self._rows.rows()
         built_in = {name: old[name] for name in self._built_in if name in old}
         safe = {name: config for name, config in topics.items() if is_path_safe(name)}
         new = {**built_in, **safe}
-        self._table.replace(new)
+        self._rows.replace(new)
         self._count_all()
         self._version = version
         changed = {name for name in {*old, *new} if old.get(name) != new.get(name)}
@@ -268,12 +222,12 @@ class TopicTable:
 
     def touch(self) -> None:
         """Move the data version, because the broker's permission changed what the topics mean."""
-        self._table.touch()
+        self._rows.touch()
         self._changed(())
 
     def mark_ordered(self, names_: Collection[str]) -> None:
         """Mark the topics that the name servers' configuration calls ordered."""
-        known = (self._table.get(name) for name in names_)
+        known = (self._rows.get(name) for name in names_)
         self.put(*(dataclasses.replace(it, order=True) for it in known if it and not it.order))
 
     def create_by_send(
@@ -283,7 +237,7 @@ class TopicTable:
 
         Raises TableFull when there are too many topics.
         """
-        template = self._table.get(template_name)
+        template = self._rows.get(template_name)
         if template is None or not can_inherit(template.perm):
             return None
         if template_name == names.AUTO_CREATE_TOPIC and not self._rules.auto_create:
@@ -317,7 +271,7 @@ class TopicTable:
 
         Raises TableFull when there are too many topics, unless it is one of the broker's own.
         """
-        config = self._table.get(name)
+        config = self._rows.get(name)
         if config is None:
             if not self.is_system(name):
                 self._check_clients_share(name)
@@ -334,14 +288,14 @@ class TopicTable:
 
     def _check_clients_share(self, name: str) -> None:
         most = self._rules.auto_create_max
-        if len(self._table) >= most:
+        if len(self._rows) >= most:
             raise TableFull(
-                f"topic {name} is not created: there are {len(self._table)} topics, and clients"
+                f"topic {name} is not created: there are {len(self._rows)} topics, and clients"
                 f" create none beyond {most} (autoCreateTopicMax)"
             )
 
     def _count_all(self) -> None:
-        self._room.begin(len(self._table), _size(self._table.rows().values()))
+        self._room.begin(len(self._rows), self._size(self._rows.rows().values()))
 
     def has_queues(self) -> bool:
         """Whether the store has queues that clients filled: then tables have been there."""
@@ -356,11 +310,21 @@ class TopicTable:
         except OSError as error:
             log.warning("%s cannot be written: %s", self.lost_mark, error)
 
-    def _changed(self, changed: Collection[str]) -> None:
-        self._pending.update(changed)
-        self._version = self._version.next(self._clock.now_ms())
-        for listener in self._listeners:
-            listener(changed)
+    @staticmethod
+    @override
+    def _size(configs: Iterable[TopicConfig]) -> int:
+        """Return how many bytes topics take in a registration, rounded up."""
+        size = 0
+        for config in configs:
+            size += _TOPIC_SIZE + 2 * text_size(config.name)
+            for key, value in config.attributes.items():
+                size += text_size(key) + text_size(value) + 2
+        return size
+
+    @override
+    def _changed(self, names: Collection[str]) -> None:
+        self._pending.update(names)
+        super()._changed(names)
 
 
 def built_in_topics(rules: TopicTableConfig) -> list[TopicConfig]:
@@ -396,16 +360,6 @@ def built_in_topics(rules: TopicTableConfig) -> list[TopicConfig]:
         TopicConfig(name=name, read_queues=queues, write_queues=queues, perm=perm)
         for name, queues, perm in rows
     ]
-
-
-def _size(configs: Iterable[TopicConfig]) -> int:
-    """Return how many bytes topics take in a registration, rounded up."""
-    size = 0
-    for config in configs:
-        size += _TOPIC_SIZE + 2 * text_size(config.name)
-        for key, value in config.attributes.items():
-            size += text_size(key) + text_size(value) + 2
-    return size
 
 
 def _decode(data: bytes) -> Rows[str, TopicConfig]:

@@ -8,7 +8,6 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from roquet.base.errors import BrokenFrame, OutcomeUnknown, Unreachable
-from roquet.base.limits import FRAME_SIZE_MAX
 from roquet.protocol.codes import request_name
 from roquet.protocol.command import FLAG_ONE_WAY, FLAG_RESPONSE
 from roquet.remoting.client import split_address
@@ -33,14 +32,12 @@ class BlockingConnection:
         address: str,
         *,
         connect_s: float = 3.0,
-        frame_size_max: int = FRAME_SIZE_MAX,
         tls: ClientTls | None = None,
         sign: Callable[[Command], Command] | None = None,
     ) -> None:
         """Connect to `host:port`. Raises Unreachable, UsageError."""
         self._sign = sign
         self.address = address
-        self._frame_size_max = frame_size_max
         self._partial = bytearray()
         self._buffer = memoryview(bytearray(_READ_SIZE))
         self._opaque = 0
@@ -161,11 +158,11 @@ class BlockingConnection:
         if not size:
             raise ConnectionResetError("it closed the connection")
         if not self._partial:
-            commands, used = decode(self._buffer[:size], self._frame_size_max)
+            commands, used = decode(self._buffer[:size])
             self._partial += self._buffer[used:size]
             return commands
         self._partial += self._buffer[:size]
-        commands, used = decode(self._partial, self._frame_size_max)
+        commands, used = decode(self._partial)
         del self._partial[:used]
         return commands
 

@@ -71,11 +71,10 @@ async def running_broker(
     *,
     changes: Mapping[str, str] | None = None,
     clock: Clock | None = None,
-    seed: int = 1,
 ) -> AsyncGenerator[broker_app.Broker]:
     """Run one broker over `folder` for the length of a block."""
     config = broker_config(folder, name_servers, **(changes or {}))
-    broker = broker_app.build(config, clock or SystemClock(), random.Random(seed))  # noqa: S311
+    broker = broker_app.build(config, clock or SystemClock(), random.Random(1))  # noqa: S311
     async with broker.app:
         yield broker
 

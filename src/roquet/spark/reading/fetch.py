@@ -102,7 +102,6 @@ class QueueReader:
         connections: Connections | None = None,
         wait: Callable[[float], None] = pause,
         locate: Callable[[], BrokerData | None] | None = None,
-        patience: Patience | None = None,
     ) -> None:
         """Connect to nothing yet; without `connections` those of this process are used.
 
@@ -116,7 +115,7 @@ class QueueReader:
         self._connections = connections or pool.OF_PROCESS.lease(options.wire)
         self._wait = wait
         self._locate = locate or self._find
-        self._patience = patience or Patience(options.wire.unreachable_s, wait)
+        self._patience = Patience(options.wire.unreachable_s, wait)
         self._tags = sorted(subscription.tags) or None
         self._filtered = self._tags is not None or options.sql is not None
         self._header = _header(options, whole)

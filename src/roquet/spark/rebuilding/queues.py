@@ -172,7 +172,11 @@ def cuts(runs: Iterable[QueueRun], deleted: Mapping[str, int]) -> dict[str, int]
     return found
 
 
-def plan_index(pieces: Iterable[Piece], entries: int, key_bytes: int = 20) -> list[IndexTask]:
+KEY_SIZE = 20
+"""Bytes that a piece has for each key: an entry of an index file."""
+
+
+def plan_index(pieces: Iterable[Piece], entries: int) -> list[IndexTask]:
     """Return the index files; one holds `entries` - 1 keys at most."""
     room = entries - 1
     made: list[IndexTask] = []
@@ -182,7 +186,7 @@ def plan_index(pieces: Iterable[Piece], entries: int, key_bytes: int = 20) -> li
         done = 0
         while done < piece.keys:
             count = min(piece.keys - done, room - keys)
-            runs.append((piece.path, piece.keys_at + done * key_bytes, count))
+            runs.append((piece.path, piece.keys_at + done * KEY_SIZE, count))
             keys, done = keys + count, done + count
             if keys == room:
                 made.append(IndexTask(tuple(runs), keys))

@@ -449,7 +449,7 @@ class NetConnection:
     def abort(self) -> None:
         """Close at once."""
     def finish(self, frames: int) -> None:
-        """The processors have finished the first `frames` frames that came out, and have no other."""
+        """The handlers have finished the first `frames` frames that came out, and have no other."""
     def took(self, size: int) -> None:
         """Work on frames has begun whose news said that they take so many bytes."""
     def give_back(self) -> None:
@@ -464,7 +464,7 @@ class NetConnection:
     def take_back(self, ingest: Ingest | None, *, works: bool, waits: bool) -> tuple[bytes, bool]:
         """Take over what was known of its peer, once: (start of a frame, whether held pulls are due).
 
-        `ingest` knows the connection already; its processors have requests of it in hand
+        `ingest` knows the connection already; its handlers have requests of it in hand
         (`works`) or are to get some yet (`waits`). Raises ValueError.
         """
     def traffic(self) -> int:
@@ -853,7 +853,7 @@ class NetThreads:
         The time is when frames were read, in Unix milliseconds; the wait is for how many they had
         lain in the kernel by then, if their connection was not read meanwhile; `took` is to be told
         of the size.
-        `frames` are for the processors, `left` is a held pull for them, `closed` or `back` is the
+        `frames` are for the handlers, `left` is a held pull for them, `closed` or `back` is the
         last of a connection.
         """
     def set_now(self, now_ms: int, stands: bool = False) -> None:
@@ -1350,7 +1350,7 @@ class Ingest:
 
     One for all ports of a process; only the loop thread calls it. Changes of rows wait for the
     threads that judge by them; `take_*` and `counters` sum up what all of them did. With an empty table every frame
-    comes out. `feed` returns (replies to write now, frames for the processors, why the connection
+    comes out. `feed` returns (replies to write now, frames for the handlers, why the connection
     must be closed). A frame is as `decode_frames` gives it. `flushed`, `expire`,
     `fail` and `set_replicated` return (connection, bytes to write to it). `now_ms` is Unix
     milliseconds, of one clock for all.
@@ -1387,7 +1387,7 @@ class Ingest:
         there are none, and the pop waits.
         """
     def idle(self, key: int) -> None:
-        """The processors have finished all frames they got of a connection: admit its frames again."""
+        """The handlers have finished all frames they got of a connection: admit its frames again."""
     def flushed(self, offset: int, now_ms: int) -> list[tuple[int, bytes]]:
         """The log is durable up to `offset`: answers that waited for that."""
     def set_replicated(self, offset: int, now_ms: int) -> list[tuple[int, bytes]]:
@@ -1397,7 +1397,7 @@ class Ingest:
     def arrived(self, topic: str, queue_id: int, max_offset: int) -> bool:
         """A queue has grown, or all of a topic for -1: tells whether held pulls are due."""
     def serve(self, now_ms: int) -> tuple[list[tuple[int, bytes]], list[tuple[int, _Frame]], bool]:
-        """Answer due pulls for at most about 5 ms: (answers, pulls for the processors, whether more are due).
+        """Answer due pulls for at most about 5 ms: (answers, pulls for the handlers, whether more are due).
 
         Answers and pulls name their connection. Pulls are re-read by the table of now.
         """
@@ -1464,7 +1464,7 @@ class Ingest:
         """Answer only what these peers send, and what these accounts have signed and may do.
 
         Until the first call nobody needs an account. Rights are the bits 4 (publish) and 8
-        (subscribe). What is not permitted comes out for the processors.
+        (subscribe). What is not permitted comes out for the handlers.
         """
     def set_topic(
         self,

@@ -5,7 +5,7 @@ belong to data, whichever code asks for it, so that questions of operators need 
 are about; what is not listed needs an administrator (4.9 lets any account make accounts, codes 50
 and 53); requests that 4.9 forgot (batches, offsets, queue locks, producer groups) are checked as
 well; and where a header does not say which topic it is about (a place in the log, the end of a
-transaction, a body) the processor asks `acl.rights` once it has read the message or the body.
+transaction, a body) the handler asks `acl.rights` once it has read the message or the body.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def know(name: str) -> list[Need]:
 
 
 def broker_needs(command: Command) -> Sequence[Need] | None:
-    """Return what a request to a broker needs beside what its processor asks for."""
+    """Return what a request to a broker needs beside what its handler asks for."""
     reader = _BY_CODE.get(command.code)
     if reader is None:
         return () if command.code in _ANY_ACCOUNT else None
@@ -236,7 +236,7 @@ def _send_back(_: Command, ext: _Ext) -> list[Need]:
 def end_of(ext: Mapping[str, str]) -> list[Need]:
     """Return what ending a transaction needs, by the fields of its header.
 
-    Which topic it is about says the half message; the processor asks for that one.
+    Which topic it is about says the half message; the handler asks for that one.
     """
     name = ext.get("topic")
     found = [topic(name, Perm.PUB)] if name and not is_waiting_room(name) else []
@@ -248,12 +248,12 @@ def _end_transaction(_: Command, ext: _Ext) -> list[Need]:
 
 
 def _by_place(_: Command, __: _Ext) -> list[Need]:
-    # The processor asks for the permission on the topic of the message that it finds.
+    # The handler asks for the permission on the topic of the message that it finds.
     return []
 
 
 def _by_body(_: Command, __: _Ext) -> list[Need]:
-    # The processor asks, by the functions below, once it has read the body in slices.
+    # The handler asks, by the functions below, once it has read the body in slices.
     return []
 
 

@@ -1,7 +1,7 @@
 """What an account may do, asked once more when a request has shown what it is about.
 
 The guard judges a request by its header. Some headers do not say which topic they are about: a
-place in the log, the end of a transaction. Their processors ask here when they know.
+place in the log, the end of a transaction. Their handlers ask here when they know.
 """
 
 from __future__ import annotations

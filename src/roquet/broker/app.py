@@ -131,7 +131,7 @@ def build(
     remoting, local = make_fronts(base, services, pop, answers, clients)
     adapters = make_adapters(base, services, remoting, appender, make_broker_properties(base).ext)
     client_adapter = ClientAdapter(clients, base.callers, base.clock)
-    processors: list[Routed] = [
+    routed: list[Routed] = [
         *adapters.all,
         client_adapter,
         *pop.routed,
@@ -148,8 +148,8 @@ def build(
     pair = make_pair(base, replicas, path)
     locks, assignments = make_locks(base, pair.client), make_assignments(base, pair.client)
     light = make_light_service(base, pop.light, pair.client)
-    processors += [pair.admin, LockAdapter(locks, base.callers), assignments, *light.routed]
-    routes = hooked(all_routes(processors), base.hooks)
+    routed += [pair.admin, LockAdapter(locks, base.callers), assignments, *light.routed]
+    routes = hooked(all_routes(routed), base.hooks)
     routers = make_routers(base, routes)
     leavers = [base.holds.drop_peer, pop.drop_peer, client_adapter.peer_closed]
     listeners = make_listeners(base, routers, path, leavers, answers)

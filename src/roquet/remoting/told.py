@@ -1,4 +1,4 @@
-"""What the compiled part tells of what it did without a processor."""
+"""What the compiled part tells of what it did without a handler."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from roquet._native import Ingest as NativeIngest
 
 
 class PulledHere(NamedTuple):
-    """What pulls of one queue for one group came to without a processor."""
+    """What pulls of one queue for one group came to without a handler."""
 
     group: str
     topic: str
@@ -31,7 +31,7 @@ class PulledHere(NamedTuple):
 
 
 class StoredHere(NamedTuple):
-    """Messages that were stored without a processor, and sends that were answered."""
+    """Messages that were stored without a handler, and sends that were answered."""
 
     topic: str
     queue_id: int
@@ -48,7 +48,7 @@ CLASSES_MS = tuple(float(bound) for bound in NativeIngest.CLASSES_MS)
 
 
 class AnsweredHere(NamedTuple):
-    """How long the answers of one kind took that no processor gave, from arrival on."""
+    """How long the answers of one kind took that no handler gave, from arrival on."""
 
     request_code: int
     response_code: int

@@ -1,6 +1,6 @@
 """What expressions mean that pulls bring with them, learnt from the pulls that were answered.
 
-The processor parses and judges an expression once. From then on the compiled part may answer pulls
+The services parse and judge an expression once. From then on the compiled part may answer pulls
 that bring it: what an expression means depends on nothing but its text.
 """
 

@@ -1,6 +1,6 @@
 """Accounts as rows of the native ingest: the guard's rules for sends and pulls, as data.
 
-What these rows do not permit is refused by nobody here: it goes to the processors, behind the
+What these rows do not permit is refused by nobody here: it goes to the handlers, behind the
 guard, which says exactly why.
 """
 

@@ -1,4 +1,4 @@
-"""What the native ingest may answer: the processors' rules, turned into rows (architecture §3a).
+"""What the native ingest may answer: the handlers' rules, turned into rows (architecture §3a).
 
 A row says that every check of the slow path would pass. Each rule is asked here, never repeated in
 the compiled part; whatever changes one marks the row, and marked rows are written anew before the
@@ -182,7 +182,7 @@ class Admission:
             self._write_expressions(rows)
 
     def _write_some(self, rows: Rows) -> bool:
-        """Write rows that have changed; while some have to wait, the processors answer alone.
+        """Write rows that have changed; while some have to wait, the handlers answer alone.
 
         The permission of the broker is part of every row, and there may be thousands. True when
         waiting has begun or ended, which the state has to say.
@@ -248,7 +248,7 @@ class Admission:
 
     # --- changes --------------------------------------------------------------------------------
     # Threads judge by the rows at any time: a row goes in the step that changes a rule, before
-    # anything is done by the new one. What has no row is for the processors.
+    # anything is done by the new one. What has no row is for the handlers.
 
     def shared_by(self, threads: JudgingThreads | None) -> None:
         """Take rows back as soon as they change: threads judge by them at any time.
@@ -408,7 +408,7 @@ class Admission:
     # --- what was answered ----------------------------------------------------------------------
 
     def pulled(self, pulls: PulledHere) -> None:
-        """Do for pulls what their processor would have noted."""
+        """Do for pulls what their handler would have noted."""
         where = (pulls.group, pulls.topic, pulls.queue_id)
         offsets = self._metadata.offsets
         if pulls.offset is not None:
@@ -429,7 +429,7 @@ class Admission:
             self._traffic.missed_many(pulls.misses)
 
     def stored(self, messages: StoredHere) -> None:
-        """Count messages as their processor would have."""
+        """Count messages as their handler would have."""
         if messages.messages:
             self._traffic.stored_many(
                 messages.topic, messages.queue_id, messages.messages, messages.size
@@ -439,7 +439,7 @@ class Admission:
             self._traffic.sent_many(messages.topic, messages.queue_id, messages.sends, took_ms)
 
     def opened(self, topic: str, halves: int) -> None:
-        """Count half messages as their processor would have."""
+        """Count half messages as their handler would have."""
         self._halves.opened(topic, halves)
 
     def answered(self, answers: AnsweredHere, front: str) -> None:

@@ -2,7 +2,7 @@
 
 The core takes plain acknowledgements and changes of the invisible time while their records alone
 decide about them: nobody counts messages in flight. While checkpoints are in memory it reads
-acknowledgements, and they are settled here. Everything else is for the processors.
+acknowledgements, and they are settled here. Everything else is for the handlers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Popping(NamedTuple):
     checkpoints_async: bool
     """The same for checkpoints."""
     deleted_ms: int
-    """When a topic or a group was deleted last: what was popped until then is for the processors
+    """When a topic or a group was deleted last: what was popped until then is for the handlers
     where it matters whose it was, Unix milliseconds."""
 
 
@@ -111,14 +111,14 @@ class PopRows:
         return self._written != self._now()
 
     def write(self, *, allowed: bool) -> Popping | None:
-        """Return the state to write; None leaves everything to the processors."""
+        """Return the state to write; None leaves everything to the handlers."""
         self._written = self._now()
         return self._written if allowed else None
 
     def merge(self, acks: MergeHere) -> int:
         """Settle acknowledgements in memory.
 
-        Return how many requests that was, the rest is for the processors.
+        Return how many requests that was, the rest is for the handlers.
         """
         key, now_ms = (*acks.of, self._identity.name), self._clock.now_ms()
         if acks.is_batch:

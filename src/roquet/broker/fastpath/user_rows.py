@@ -1,7 +1,7 @@
 """Users and their policies as rows of the native ingest: the guard's rules, as data.
 
 A right is in a row only if it is there whatever the peer's address is (`auth.policies.always`).
-What the rows do not permit is refused by nobody here: it goes to the processors, behind the guard,
+What the rows do not permit is refused by nobody here: it goes to the handlers, behind the guard,
 which looks at the addresses as well and says exactly why.
 
 Invariant: for every name a row permits what `auth.guard` permits, or less. Names in entries have

@@ -1,6 +1,6 @@
 """How long answers took and how large messages are, as RocketMQ 5 tells it: names, labels, classes.
 
-Processors tell of each of their answers, the native fast path of many together: it counts them
+Handlers tell of each of their answers, the native fast path of many together: it counts them
 by the same classes.
 """
 

@@ -1,4 +1,4 @@
-"""Who wants to know what went in and out: the seam between processors and statistics."""
+"""Who wants to know what went in and out: the seam between handlers and statistics."""
 
 from __future__ import annotations
 

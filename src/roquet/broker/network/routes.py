@@ -1,6 +1,6 @@
 """Which request codes the broker serves, and which it declines and why.
 
-The table of what is served is the sum of the processors' own rows; `roquet broker --explain` prints
+The table of what is served is the sum of the adapters' own rows; `roquet broker --explain` prints
 it. A test checks that every code is in exactly one of the two.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Routed(Protocol):
-    """A processor."""
+    """An adapter of a family of requests."""
 
     def routes(self) -> list[Route]:
         """Return the rows for the codes it answers."""
@@ -43,9 +43,9 @@ def explain_routes(routes: Iterable[Route]) -> str:
     return "\n".join(lines)
 
 
-def all_routes(processors: Iterable[Routed]) -> list[Route]:
-    """Return the rows of all processors."""
-    return [route for processor in processors for route in processor.routes()]
+def all_routes(adapters: Iterable[Routed]) -> list[Route]:
+    """Return the rows of all adapters."""
+    return [route for adapter in adapters for route in adapter.routes()]
 
 
 _OTHER_SIDE = "sent by a broker to clients, never to a broker"

@@ -140,7 +140,7 @@ class FastPath:
         """Have plain pops answered by `pop`, and acknowledgements settled in memory by `merge`.
 
         `pop(connection key, pop, rows)` returns no bytes when the pop waits. Pops without an answer
-        are for the processors, and so are the acknowledgements behind as many requests as `merge`
+        are for the handlers, and so are the acknowledgements behind as many requests as `merge`
         says that it took.
         """
         self._pop = pop
@@ -194,7 +194,7 @@ class FastPath:
         return self.connections.port(pulls=pulls, popped=PortIngest(self, pulls=pulls))
 
     def admit(self, *, anything: bool) -> None:
-        """Admit what the rows say, or leave every request to the processors."""
+        """Admit what the rows say, or leave every request to the handlers."""
         self._owner.admit(anything=anything)
         self.refresh()
 
@@ -226,7 +226,7 @@ class FastPath:
         return now_ms
 
     def idle(self, key: int) -> None:
-        """Admit a connection's frames again: the processors have finished all they got of it."""
+        """Admit a connection's frames again: the handlers have finished all they got of it."""
         if self._native is not None:
             self._native.idle(key)
 
@@ -256,7 +256,7 @@ class FastPath:
     # --- what happens without a connection ------------------------------------------------------
 
     def refresh(self) -> None:
-        """Bring the rows up to date for the threads; what no row says goes to the processors."""
+        """Bring the rows up to date for the threads; what no row says goes to the handlers."""
         if self._native is not None:
             self._before(self._native, self.now_ms())
 
@@ -283,7 +283,7 @@ class FastPath:
     def answer_pop(self, key: int, pop: PopHere) -> bool:
         """Answer a pop of a connection that waited for a message, or let it wait again.
 
-        False: the processors have to.
+        False: the handlers have to.
         """
         native = self._native
         if native is None:
@@ -385,7 +385,7 @@ class FastPath:
             self.settle()
 
     def _settle_answers(self) -> None:
-        # No processor asks for these, so that they can wait for the next tick.
+        # No handler asks for these, so that they can wait for the next tick.
         for kind in self.native.take_answered():
             self._owner.answered(AnsweredHere(*kind), "remoting")
         for kind in self.native.take_called():
@@ -430,7 +430,7 @@ class FastPath:
             replies, frames, broken = came
         if not frames:
             return FeedResult(replies, [], broken=broken or "")
-        # A processor may ask for figures: let them be right.
+        # A handler may ask for figures: let them be right.
         self.settle()
         return FeedResult(replies, list(map(command_of, frames)), broken=broken or "")
 

@@ -1,7 +1,7 @@
 """From received bytes to commands: the plain way, and the door for the native fast path.
 
 An ingest keeps each connection's incomplete frame. The plain one hands every frame to the
-processors; the native one (architecture §3) answers the frames that its admission table covers.
+handlers; the native one (architecture §3) answers the frames that its admission table covers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class FeedResult(NamedTuple):
     replies: bytes
     """Answers to write now, before those of the commands."""
     commands: list[Command]
-    """Frames for the processors, in order."""
+    """Frames for the handlers, in order."""
     stopped: bool = False
     """Whether the rest of the connection's bytes wait until `commands` are done (`resume`)."""
     broken: str = ""
@@ -53,7 +53,7 @@ class Ingest(Protocol):
         ...
 
     def idle(self, key: int) -> None:
-        """Hear that the processors have finished every command they got of a connection."""
+        """Hear that the handlers have finished every command they got of a connection."""
         ...
 
     def held(self, key: int) -> int:
@@ -82,7 +82,7 @@ class PlainIngest:
         self._partial: dict[int, bytearray] = {}
 
     def open(self, key: int, address: str) -> None:
-        """Keep nothing: every frame is for the processors, who know the peer."""
+        """Keep nothing: every frame is for the handlers, who know the peer."""
 
     def feed(
         self, key: int, data: memoryview, now_ms: int = 0, fd: int | None = None

@@ -84,7 +84,7 @@ class NativeConnections:
         self.refresh: Callable[[], None] = _nothing
         """Brings the rows up to date: an answer is about to be written."""
         self.settle: Callable[[], None] = _nothing
-        """Books what the threads have counted: processors are about to ask."""
+        """Books what the threads have counted: handlers are about to ask."""
         self.resume: Callable[[int, Command], None] = _nowhere
         """Takes a held pull that may no longer be answered by a thread."""
         self.asked: Callable[[], None] = _nothing
@@ -251,7 +251,7 @@ class NativeConnections:
             return
         self.asked()
         news = net.take(thread)
-        # A processor may ask for figures: let them be right.
+        # A handler may ask for figures: let them be right.
         self.settle()
         for what, key, frames, at_ms, waited_ms, size, why, count, raw in news:
             connection = self._connections.get(key)

@@ -43,7 +43,7 @@ class PopHere(NamedTuple):
     expression: str
     """A tag expression; empty for every message."""
     frame: bytes
-    """The request; empty when the processors have it already."""
+    """The request; empty when the handlers have it already."""
     since_ms: int = 0
     """When a pop that has waited for a message was received; 0: it has not."""
 
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
         tuple[bytes, list[NativeFrame], str | None]
         | tuple[bytes, list[NativeFrame], str | None, _Merges, _Pops]
     )
-    """What a read came to: answers, frames for the processors, why the rest is no frame, and where
+    """What a read came to: answers, frames for the handlers, why the rest is no frame, and where
     there are any, acknowledgements and pops to be settled."""
 
 
@@ -92,7 +92,7 @@ def no_pop(pop: object, give: object) -> bytes | None:
 
 
 def no_answer(key: int, pop: object, rows: object) -> bytes | None:
-    """Leave every pop to the processors, as long as nobody has said who decides."""
+    """Leave every pop to the handlers, as long as nobody has said who decides."""
     del key, pop, rows
     return None
 

@@ -47,7 +47,7 @@ _ONLY_SUPERS = "The super user can only be {} by super user"
 
 
 class Supers(Protocol):
-    """Knows super users."""
+    """Knows who is a super user, whom no policy binds."""
 
     def is_super(self, caller: Asking) -> bool:
         """Tell whether the caller is one."""

@@ -117,7 +117,7 @@ class Bounded:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """One request's."""
+    """What a view or an action has for one request."""
 
     parts: Parts
     session: Session

@@ -27,7 +27,7 @@ def _digest(secret: str, *parts: bytes) -> bytes:
 
 
 class MasterGate:
-    """The master's side."""
+    """A master's side of the proof."""
 
     def __init__(self, secret: str, nonce: bytes) -> None:
         self._secret = secret
@@ -55,7 +55,7 @@ class MasterGate:
 
 
 class SlaveGate:
-    """The slave's side."""
+    """A slave's side of the proof."""
 
     def __init__(self, secret: str, broker_id: int, nonce: bytes) -> None:
         self._secret = secret

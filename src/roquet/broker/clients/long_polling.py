@@ -72,7 +72,7 @@ class Others(Protocol):
 
 
 class NoOthers:
-    """Hold nothing."""
+    """Stands for a fast path where there is none: it holds no pull."""
 
     held_pulls = 0
 

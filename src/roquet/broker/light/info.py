@@ -59,7 +59,7 @@ class Queues(Protocol):
 
 
 class LightInfo:
-    """Answers tools."""
+    """Tells operators' tools about light topics and their subscribers."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ class TopicTimers(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TimerMetricsBody:
-    """The whole table."""
+    """How many timers wait, by topic, with the version of the table."""
 
     topics: tuple[TopicTimers, ...] = ()
     version: DataVersion = dataclasses.field(default_factory=DataVersion)

@@ -57,7 +57,7 @@ class _Outbox:
 
 
 class MasterService:
-    """LongPolling links until their servers are registered."""
+    """Keeps links until their servers are registered."""
 
     name = "master"
 

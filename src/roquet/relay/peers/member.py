@@ -49,7 +49,7 @@ class _Candidate:
 
 
 class Member:
-    """LongPolling the links of an inner server: at most one is its relay's."""
+    """Keeps the links of an inner server, of which at most one is its relay's."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ STORE_TYPE = "default"
 
 
 class LightInfoAdapter:
-    """Answers tools."""
+    """Answers what operators' tools ask about light topics."""
 
     def __init__(self, info: LightInfo, callers: Callers) -> None:
         self._info = info

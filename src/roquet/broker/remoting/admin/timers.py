@@ -16,7 +16,7 @@ _OFF = "the timer wheel is off (timerWheelEnable), or was never saved here"
 
 
 class TimerAdapter:
-    """Answers slaves."""
+    """Answers what slaves ask about the timers of their master."""
 
     def __init__(self, service: TimerService) -> None:
         self._service = service

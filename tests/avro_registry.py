@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 
+from roquet.base.overriding import override
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -35,6 +37,7 @@ class Web(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(page)
 
+    @override
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (its name there)
         """Say nothing."""
 

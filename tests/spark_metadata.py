@@ -8,7 +8,8 @@ from typing_extensions import override
 
 from roquet.model.route import BrokerData
 from roquet.protocol.bodies.routes import ClusterInfo
-from roquet.spark.cluster.metadata import Connections, Metadata, View
+from roquet.spark.cluster.connections import Connections
+from roquet.spark.cluster.metadata import Metadata, View
 from roquet.spark.options import Wire
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from bench import result_files
-from roquet.spark.cluster.metadata import Connections, Metadata, View
+from roquet.spark.cluster.connections import Connections
+from roquet.spark.cluster.metadata import Metadata, View
 from roquet.spark.offsets import Bounds, QueueKey, to_json
 from roquet.spark.options import SourceOptions, Topics, Wire
 from roquet.spark.reading.stream import StreamReader

@@ -17,7 +17,7 @@ from roquet.base.errors import Refused, Unreachable, UsageError
 from roquet.base.overriding import override
 from roquet.protocol.codes import ResponseCode
 from roquet.spark import table_schema
-from roquet.spark.cluster.metadata import Metadata, addresses_of
+from roquet.spark.cluster.addresses import addresses_of
 from roquet.spark.cluster.patience import Patience
 from roquet.spark.options import MetaOptions
 from roquet.spark.schema import META
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from roquet.model.route import TopicRoute
     from roquet.protocol.bodies.stats import TopicOffset
+    from roquet.spark.cluster.metadata import Metadata
 
 Row = tuple[object, ...]
 
@@ -94,6 +95,9 @@ class MetaReader(DataSourceReader):
 
     def rows(self) -> list[Row]:
         """Ask the cluster; wait for what is away. Raises UsageError, Refused, Unreachable."""
+        # Spark imports this module to find the format, and this is slow.
+        from roquet.spark.cluster.metadata import Metadata  # noqa: PLC0415
+
         wire = self._options.wire
         metadata, patience = Metadata(wire), Patience(wire.unreachable_s, self._wait)
         tables = {

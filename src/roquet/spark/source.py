@@ -1,6 +1,10 @@
 """The data source `roquet`: what Spark calls by its name.
 
 spark.read.format("roquet").option("nameServers", "127.0.0.1:9876").option("subscribe", "orders")
+
+Spark starts several processes of Python for each query, and each imports this module: to find the
+format, to ask for its columns, to plan, in each worker of tasks. So what one of them needs alone,
+plans or the client of the sink, is imported where it is needed.
 """
 
 from __future__ import annotations
@@ -12,17 +16,16 @@ from pyspark.sql.datasource import DataSource
 
 from roquet.base.overriding import override
 from roquet.spark import table_schema
-from roquet.spark.log_source import RoquetLogDataSource
-from roquet.spark.meta import RoquetMetaDataSource
 from roquet.spark.options import SinkOptions, SourceOptions
-from roquet.spark.reading.batch import BatchReader, PushdownReader
-from roquet.spark.reading.stream import StreamReader
 from roquet.spark.schema import TYPES
-from roquet.spark.sink.write import BatchWriter, StreamWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
+
+    from roquet.spark.reading.batch import BatchReader
+    from roquet.spark.reading.stream import StreamReader
+    from roquet.spark.sink.write import BatchWriter, StreamWriter
 
 FOUND_ALREADY = "DATA_SOURCE_ALREADY_EXISTS"
 
@@ -43,19 +46,27 @@ class RoquetDataSource(DataSource):
 
     @override
     def reader(self, schema: StructType) -> BatchReader:
+        from roquet.spark.reading.batch import BatchReader, PushdownReader  # noqa: PLC0415
+
         options = self._source(schema, streaming=False)
         return PushdownReader(options) if options.pushdown else BatchReader(options)
 
     @override
     def streamReader(self, schema: StructType) -> StreamReader:
+        from roquet.spark.reading.stream import StreamReader  # noqa: PLC0415
+
         return StreamReader(self._source(schema, streaming=True))
 
     @override
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        from roquet.spark.sink.write import BatchWriter  # noqa: PLC0415
+
         return BatchWriter(SinkOptions.parse(self.options), schema, overwrite=overwrite)
 
     @override
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        from roquet.spark.sink.write import StreamWriter  # noqa: PLC0415
+
         return StreamWriter(SinkOptions.parse(self.options), schema)
 
     # --- inside ------------------------------------------------------------------------------
@@ -74,6 +85,9 @@ def register(spark: SparkSession) -> None:
     gets it by `--py-files`: others find the packages `pyspark_roquet…` by themselves.
     """
     from pyspark.errors import AnalysisException  # noqa: PLC0415  (slow to import)
+
+    from roquet.spark.log_source import RoquetLogDataSource  # noqa: PLC0415
+    from roquet.spark.meta import RoquetMetaDataSource  # noqa: PLC0415
 
     for source in (RoquetDataSource, RoquetLogDataSource, RoquetMetaDataSource):
         try:

@@ -20,7 +20,7 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.messages import batch
 from roquet.spark import option_table
-from roquet.spark.cluster.metadata import Connections
+from roquet.spark.cluster.connections import Connections
 from roquet.spark.log_source import LogFilesReader
 from roquet.spark.meta import MetaReader
 from roquet.spark.offsets import QueueKey, Range
@@ -186,7 +186,7 @@ class Scripted:
             def close(self) -> None:
                 """Nothing is open."""
 
-        monkeypatch.setattr("roquet.spark.cluster.metadata.BlockingConnection", Connection)
+        monkeypatch.setattr("roquet.spark.cluster.connections.BlockingConnection", Connection)
 
 
 @pytest.mark.parametrize("wire_of", PARSERS)

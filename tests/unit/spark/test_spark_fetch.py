@@ -16,7 +16,7 @@ from roquet.model.route import BrokerData
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.message import PullMessageRequest, PullMessageResponse
-from roquet.spark.cluster.metadata import Connections, Posted
+from roquet.spark.cluster.connections import Connections, Posted
 from roquet.spark.offsets import DataLoss, QueueKey, Range
 from roquet.spark.options import SourceOptions, Wire
 from roquet.spark.reading.fetch import ROWS_MAX, QueueReader, slices

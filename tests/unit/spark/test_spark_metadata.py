@@ -14,7 +14,7 @@ from roquet.base.limits import FRAME_SIZE_MAX
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import FLAG_RESPONSE, Command
 from roquet.remoting.codec import decode, encode
-from roquet.spark.cluster.metadata import WINDOW, Connections
+from roquet.spark.cluster.connections import WINDOW, Connections
 from roquet.spark.options import Wire
 
 if TYPE_CHECKING:

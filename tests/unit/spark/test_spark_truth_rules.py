@@ -19,7 +19,8 @@ from roquet.model.route import BrokerData
 from roquet.protocol.bodies.routes import ClusterInfo
 from roquet.protocol.codes import ResponseCode
 from roquet.spark import table_schema
-from roquet.spark.cluster.metadata import Connections, Metadata, View
+from roquet.spark.cluster.connections import Connections
+from roquet.spark.cluster.metadata import Metadata, View
 from roquet.spark.cluster.patience import Patience
 from roquet.spark.cluster.pool import Pool
 from roquet.spark.offsets import Bounds, QueueKey

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from roquet.spark.cluster.metadata import Connections
+from roquet.spark.cluster.connections import Connections
 
 if TYPE_CHECKING:
     from roquet.spark.options import Wire

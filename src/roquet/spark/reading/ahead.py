@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from roquet.protocol.command import Command
-    from roquet.spark.cluster.metadata import Connections, Posted
+    from roquet.spark.cluster.connections import Connections, Posted
 
 PULLS_MAX: Final = 16
 """Sent at once."""

@@ -10,7 +10,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from roquet.base.overriding import override
 from roquet.spark.offsets import EARLIEST, ranges, split
 from roquet.spark.options import Position
-from roquet.spark.reading import planning
 from roquet.spark.reading.fetch import QueueReader
 from roquet.spark.reading.partitions import QueuePartition
 from roquet.spark.reading.pushdown import Scope
@@ -33,17 +32,20 @@ class BatchReader(DataSourceReader):
         self._scope = Scope()
 
     @override
-    @planning.uncollected()
     def partitions(self) -> Sequence[InputPartition]:
+        # Tasks import this module as well, and have no use for what plans ask.
+        from roquet.spark.reading import planning  # noqa: PLC0415
+
         options = self._options
         begin = options.starting or Position(default=EARLIEST)
-        start, end, view = planning.between(options, begin)
-        wanted = (part for it in ranges(start, end) for part in self._chosen(it))
-        left = planning.within(
-            [it for it in wanted if len(it)], view, fail_on_data_loss=options.fail_on_data_loss
-        )
-        parts = split(left, options.partitions_min, options.rows_per_partition)
-        return planning.partitions(parts, view)
+        with planning.uncollected():
+            start, end, view = planning.between(options, begin)
+            wanted = (part for it in ranges(start, end) for part in self._chosen(it))
+            left = planning.within(
+                [it for it in wanted if len(it)], view, fail_on_data_loss=options.fail_on_data_loss
+            )
+            parts = split(left, options.partitions_min, options.rows_per_partition)
+            return planning.partitions(parts, view)
 
     def _chosen(self, whole: Range) -> Iterable[Range]:
         """Return the parts of what a queue has between begin and end that are read."""
@@ -68,6 +70,18 @@ class PushdownReader(BatchReader):
         if expression is not None and self._options.tags == "*" and self._options.sql is None:
             self._options = dataclasses.replace(self._options, tags=expression)
         return filters
+
+
+class TaskReader:
+    """What tasks get of the reader of a stream: they read by its options alone."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        """Keep the options."""
+        self._options = options
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield the record batches of a partition."""
+        return read(self._options, partition)
 
 
 def read(options: SourceOptions, partition: InputPartition) -> Iterator[Any]:

@@ -21,7 +21,7 @@ from roquet.protocol.header import HeaderError
 from roquet.protocol.headers.message import PullMessageRequest, PullMessageResponse
 from roquet.protocol.messages import sys_flag
 from roquet.spark.cluster import pool
-from roquet.spark.cluster.metadata import Metadata, addresses_of
+from roquet.spark.cluster.addresses import addresses_of
 from roquet.spark.cluster.patience import Patience
 from roquet.spark.offsets import DataLoss, Range
 from roquet.spark.reading import projection
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from roquet._native import ArrowBatch
     from roquet.model.route import BrokerData
-    from roquet.spark.cluster.metadata import Connections
+    from roquet.spark.cluster.connections import Connections
     from roquet.spark.options import SourceOptions
 
 log = logging.getLogger(__name__)
@@ -244,6 +244,9 @@ class QueueReader:
         return () if found.master is None else (found.master,)
 
     def _find(self) -> BrokerData | None:
+        # Most tasks never look for a broker, and what plans ask is slow to import.
+        from roquet.spark.cluster.metadata import Metadata  # noqa: PLC0415
+
         queue = self._range.queue
         try:
             route = Metadata(self._options.wire, self._connections).route(queue.topic)

@@ -39,7 +39,7 @@ from roquet.spark.offsets import (
 )
 from roquet.spark.options import Position
 from roquet.spark.reading import marks, planning
-from roquet.spark.reading.batch import read
+from roquet.spark.reading.batch import TaskReader, read
 from roquet.spark.reading.marks import Reach
 from roquet.spark.reading.presence import Need, settled
 from roquet.spark.reading.progress import Progress
@@ -192,9 +192,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- inside ------------------------------------------------------------------------------
 
     @override
-    def __getstate__(self) -> dict[str, Any]:
-        # Tasks read by the options alone.
-        return {"_options": self._options, "_metadata": None, "_recent": [], "_planned": None}
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Tasks get no reader of a stream, with all that its plans have to import.
+        return TaskReader, (self._options,)
 
     def _waits(self, begin: Offsets, view: View, limit: ReadLimit) -> bool:
         """Whether what is there is left for a later micro-batch; what has an end waits for none."""

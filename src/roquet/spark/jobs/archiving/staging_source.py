@@ -69,8 +69,8 @@ class StagingReader(StreamReader):
         return staging.stage(Path(folder) if folder else None, batches, self._form)
 
     @override
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_form": self._form}
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StagingReader, (self._options, self._form)
 
 
 def options(lake: Lake) -> dict[str, str] | None:

@@ -103,7 +103,10 @@ def from_json(source: object, *, symbols: bool = False) -> Offsets:
         try:
             source = json.loads(source)
         except ValueError as error:
-            raise UsageError(f"offsets are no JSON: {error}") from error
+            raise UsageError(
+                f"offsets are no JSON, and neither earliest nor latest: {source[:80]!r}; JSON is"
+                f' {{"orders":{{"broker-a":{{"0":5}}}}}} ({error})'
+            ) from error
     table = _object(source, "offsets")
     if "v" in table or "q" in table or not symbols:
         if table.get("v") != VERSION:

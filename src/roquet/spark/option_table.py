@@ -297,10 +297,35 @@ SINK: Final[Table] = (
 )
 
 
+_SECONDS: Final = range(1_000_000_000, 10_000_000_000)
+"""Unix seconds of 2001 to 2286; milliseconds of some weeks of 1970, which no message has."""
+_ELSEWHERE: Final = {
+    "bootstrap.servers": "nameservers",
+    "kafka.bootstrap.servers": "nameservers",
+    "kafka.group.id": "group",
+    "kafka.topic": "subscribe",
+    "namesrv": "nameservers",
+    "namesrvaddr": "nameservers",
+    "namesrv_addr": "nameservers",
+    "topics": "subscribe",
+    "topic": "subscribe",
+}
+"""What other connectors and clients call the same, in lower case."""
+
+
 def suggestions(name: str, known: Iterable[str]) -> list[str]:
     """Return up to three near names, or all of them when none is near."""
     names = list(known)
+    if (same := _ELSEWHERE.get(name.lower())) in names:
+        return [same]
     return difflib.get_close_matches(name, names, n=3) or names
+
+
+def _no_seconds(name: str, time: int) -> int:
+    """Return a time. Raises UsageError for seconds, which would be in 1970 and read everything."""
+    if time in _SECONDS:
+        raise UsageError(f"{name} = {time}: in seconds; Unix milliseconds are {time}000")
+    return time
 
 
 class Given:
@@ -337,8 +362,9 @@ class Given:
             raise UsageError(
                 f"{name} = {value[:80]!r}: must be a whole number from {option.low} to"
                 f" {option.high}"
+                + (", Unix milliseconds as 1700000000000" if name.endswith("Timestamp") else "")
             )
-        return int(value)
+        return _no_seconds(name, int(value)) if name.endswith("Timestamp") else int(value)
 
     def milliseconds(self, name: str) -> int:
         """Return a length of time: a number with ms, s, m or h; bare, milliseconds.
@@ -368,6 +394,7 @@ class Given:
                 raise UsageError(
                     f"{name}: {topic[:80]!r} has {str(time)[:80]!r}; must be Unix milliseconds"
                 )
+            _no_seconds(name, time)
         if not found:
             raise UsageError(f"{name} names no topic")
         return cast("dict[str, int]", found)

@@ -166,6 +166,14 @@ def test_settled_slave_with_less_waits_for_the_master() -> None:
     assert found.bounds[A].high == 3
 
 
+def test_settled_broker_in_the_place_of_a_name_server_is_named_at_once() -> None:
+    refused = Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "request type 105 not supported")
+    time = Time()
+    with pytest.raises(UsageError, match=r"no name server .*105 not supported"):
+        settled(Changing([refused], [set()]), TOPICS, Need({}), time.patience(60))
+    assert time.now_s == 100
+
+
 def test_settled_topic_that_does_not_exist_fails_at_once_unless_nobody_is_registered() -> None:
     nowhere = View({}, {}, absent=("topic orders does not exist",))
     time = Time()

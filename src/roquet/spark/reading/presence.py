@@ -66,6 +66,11 @@ def settled(
         except Unreachable as error:
             away = str(error)
         except Refused as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise UsageError(
+                    f"nameServers: what answers there is no name server ({error}); theirs is port"
+                    " 9876, as a rule, and 10911 a broker's"
+                ) from error
             if error.code not in _STARTING:
                 raise
             away = str(error)

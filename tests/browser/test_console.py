@@ -404,6 +404,24 @@ def test_a_table_that_goes_on_at_the_side_says_so(console: Console) -> None:
         page.set_viewport_size({"width": 1280, "height": 800})
 
 
+def test_longest_names_do_not_widen_pages_on_a_phone(console: Console) -> None:
+    name = "n" * 127
+    with sync.connect(f"rmq://{console.namesrv}") as mq:
+        mq.admin().topics.create(name, 1)
+        with mq.producer("shop") as producer:
+            sent = producer.send(name, bytes(range(256)), tag="t" * 100, keys="k" * 200)
+    page = console.page
+    try:
+        page.set_viewport_size({"width": 390, "height": 844})
+        query = f"topic={name}&id={sent.message_id}"
+        for path in ("/topics", f"/topic?name={name}", f"/messages?{query}", f"/message?{query}"):
+            console.go(path)
+            assert page.evaluate(OVERFLOW) <= 0, path
+        page.screenshot(path=str(SHOTS / "console-phone-long-name.png"))
+    finally:
+        page.set_viewport_size({"width": 1280, "height": 800})
+
+
 def test_a_page_that_is_not_there_is_a_page(console: Console) -> None:
     page = console.go("/nowhere")
     expect(page.locator("h1")).to_have_text("Page not found")
@@ -422,6 +440,12 @@ def test_a_group_without_dead_letters_has_an_empty_list(console: Console) -> Non
     expect(page.locator(".note.bad")).to_have_count(0)
     page.screenshot(path=str(SHOTS / "console-dead-empty.png"))
 
+
+OVERFLOW = """() => {
+  const all = document.documentElement;
+  return all.scrollWidth - all.clientWidth;
+}"""
+"""How much wider than the window a page is."""
 
 UNNAMED = """() => [...document.querySelectorAll(
     'input:not([type=hidden]), select, textarea, button')]

@@ -69,7 +69,7 @@ async def events_of(
     except Refused as refusal:
         if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
             raise
-        text = f"there is no topic {topic}: no broker has traceTopicEnable=true"
+        text = f"there is no topic {topic}, which brokers make with traceTopicEnable=true"
         raise Refused(refusal.code, text) from refusal
     events = [
         event

@@ -8,6 +8,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tools import vendor_console
 
 from console_harness import World, a_console, console_over
@@ -16,6 +17,7 @@ from roquet.client import connect
 from roquet.console import table
 from roquet.console.config import Limits
 from roquet.console.roles import Role
+from roquet.console.web.render import said_number
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.testing.cluster import cluster
@@ -255,6 +257,8 @@ def test_a_member_is_shown_with_its_queues(tmp_path: Path) -> None:
             assert any(it["topic"] == "t" for it in info.json["queues"])
             page = await keeper.get("/group/member", group="g", client=member["client"])
             assert member["client"] in page.text
+            assert ">Consumed, msg/s</th>" in page.text
+            assert ">Last pull</th>" in page.text
             assert info.json["stacks"] == ""
             asked = {"group": "g", "client": member["client"], "stacks": "true"}
             threads = await keeper.get("/group/member", **asked)
@@ -385,6 +389,34 @@ def test_a_group_that_gave_up_nothing_has_an_empty_list(tmp_path: Path) -> None:
         assert (unknown.status, "there is no group nobody" in unknown.text) == (404, True)
 
     play(tmp_path, story)
+
+
+def test_what_is_not_there_is_said_without_a_code(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        for path, name in (("/topic", "gone"), ("/group", "gone")):
+            page = await world.administrator.get(path, name=name)
+            assert (page.status, "Not found</h1>" in page.text) == (404, True), path
+            assert "no topic gone" in page.text or "no group gone" in page.text
+            assert "code 1" not in page.text
+            assert "code 2" not in page.text
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (3, 3.0),
+        ("2.5", 2.5),
+        (None, None),
+        ("many", None),
+        (10**400, None),
+        ("inf", None),
+        ([], None),
+    ],
+)
+def test_number_that_a_client_says_is_one_or_none(said: object, shown: float | None) -> None:
+    assert said_number(said) == shown
 
 
 def test_a_page_that_is_not_there_is_said_on_a_page(tmp_path: Path) -> None:

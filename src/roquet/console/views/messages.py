@@ -272,7 +272,7 @@ async def trace(context: Context, given: Data) -> Data:
             context.admin.messages, wanted, given["topic"], count=context.limits.found
         )
     except Refused as refusal:
-        return {**shown, "from_ms": 0, "to_ms": 0, "missing": str(refusal)}
+        return {**shown, "from_ms": 0, "to_ms": 0, "missing": refusal.remark}
     steps = steps_of(events)[: context.limits.rows]
     from_ms = min((it.began_ms for it in steps), default=0)
     to_ms = max((it.end_ms for it in steps), default=0)

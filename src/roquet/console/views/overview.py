@@ -109,13 +109,18 @@ async def broker_rows(context: Context) -> list[dict[str, Any]]:
     return [it for it in rows if not isinstance(it, RoquetError)]
 
 
+def role_text(number: int) -> str:
+    """Return what a broker with this id is."""
+    return "master" if number == 0 else f"slave {number}"
+
+
 async def _broker_row(
     context: Context, name: str, data: BrokerData, number: int, address: str, *, is_drained: bool
 ) -> dict[str, Any]:
     row: dict[str, Any] = {
         "name": name,
         "cluster": data.cluster,
-        "role": "master" if number == 0 else f"slave {number}",
+        "role": role_text(number),
         "address": address,
         "drained": is_drained and number == 0,
         "version": "",

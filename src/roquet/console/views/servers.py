@@ -10,7 +10,7 @@ from roquet.base.errors import NotFound, RoquetError, UsageError
 from roquet.broker.config import BrokerConfig
 from roquet.console.context import each
 from roquet.console.declared import Done
-from roquet.console.views.overview import broker_rows
+from roquet.console.views.overview import broker_rows, role_text
 from roquet.console.views.paging import page_of
 from roquet.console.web.render import to
 from roquet.namesrv.config import NamesrvConfig
@@ -32,7 +32,8 @@ async def brokers(context: Context, _: Data) -> Data:
 
 async def broker(context: Context, given: Data) -> Data:
     """Show a broker: its settings beside their defaults, and what it says of itself."""
-    address = await _known(context, given["address"])
+    address = given["address"]
+    name, role = await _known(context, address)
     runtime, config = await each(
         (context.admin.brokers.runtime(address), context.admin.brokers.config(address))
     )
@@ -41,6 +42,8 @@ async def broker(context: Context, given: Data) -> Data:
     rows = setting_rows(config, BrokerConfig)
     return {
         "address": address,
+        "name": name,
+        "role": role,
         "settings": [it for it in rows if given["all"] or it["differs"]],
         "all": given["all"],
         "count": len(rows),
@@ -82,7 +85,8 @@ def _source(is_known: bool, is_default: bool) -> str:
 
 async def set_broker(context: Context, given: Data) -> Done:
     """Change one setting of a running broker."""
-    address = await _known(context, given["address"])
+    address = given["address"]
+    await _known(context, address)
     key, value = given["key"], given["value"] or ""
     live = {it.java for _, it, _ in settings(BrokerConfig) if it.live and not it.secret}
     if key not in live or _SECRET.search(key):
@@ -105,11 +109,12 @@ async def undrain(context: Context, given: Data) -> Done:
     return Done(f"{given['name']}: {count} topics can be written again", "/brokers")
 
 
-async def _known(context: Context, address: str) -> str:
-    """Return the address of a broker of this cluster, and of nothing else. Raises NotFound."""
-    for data in (await context.admin.brokers.cluster()).brokers.values():
-        if address in data.addresses.values():
-            return address
+async def _known(context: Context, address: str) -> tuple[str, str]:
+    """Return name and role of a broker of this cluster. Raises NotFound for any other address."""
+    for name, data in (await context.admin.brokers.cluster()).brokers.items():
+        for number, found in data.addresses.items():
+            if found == address:
+                return name, role_text(number)
     raise NotFound(f"{address[:80]} is no broker of this cluster")
 
 

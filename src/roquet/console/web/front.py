@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from roquet.base.errors import RoquetError, UsageError
+from roquet.base.errors import Refused, RoquetError, UsageError
 from roquet.base.overriding import override
 from roquet.console import declared
 from roquet.console.context import context_of
@@ -168,7 +168,7 @@ class Front:
         session = self.session(request)
         if session is None:
             return self._to_login()
-        title = "Page not found" if status == 404 else "That did not work"
+        title = "Page not found" if status == 404 else None
         return self._failed(session, Denied(status, text), title)
 
     # --- who ---------------------------------------------------------------------------------
@@ -326,12 +326,15 @@ class Front:
         page = self._pages.render(template, {**about, **data})
         return HTMLResponse(page.encode(errors="replace"), status)
 
-    def _failed(
-        self, session: Session, error: RoquetError, title: str = "That did not work"
-    ) -> Response:
+    def _failed(self, session: Session, error: RoquetError, title: str | None = None) -> Response:
+        status = status_of(error)
+        is_missing = status == 404
+        title = title or ("Not found" if is_missing else "That did not work")
+        # "There is no topic" needs no number beside it; other refusals are known by theirs.
+        text = error.remark if is_missing and isinstance(error, Refused) else str(error)
         data: dict[str, Any] = {"title": title, "here": "", "said": "", "results": ()}
-        data |= {"left_out": {}, "text": str(error)}
-        return self._html("error.html", session, data, status_of(error))
+        data |= {"left_out": {}, "text": text}
+        return self._html("error.html", session, data, status)
 
     def _to_login(self) -> Response:
         return RedirectResponse(self._parts.config.base + "/login", 303)

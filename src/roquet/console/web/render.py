@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.resources
+import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -40,7 +41,12 @@ class Pages:
             "link": _Links(config.root_path),
         }
         self._environment.globals.update(shared)
-        self._environment.filters |= {"time": time_text, "size": size_text, "number": number_text}
+        self._environment.filters |= {
+            "time": time_text,
+            "size": size_text,
+            "number": number_text,
+            "said": said_number,
+        }
 
     def render(self, template: str, data: Mapping[str, Any]) -> str:
         """Return a page."""
@@ -72,7 +78,7 @@ def static_version() -> str:
     return digest.hexdigest()[:12]
 
 
-def time_text(time_ms: int | None) -> str:
+def time_text(time_ms: float | None) -> str:
     """Return a time in UTC; - for none and for what is no time."""
     if not time_ms or time_ms <= 0:
         return "-"
@@ -80,6 +86,15 @@ def time_text(time_ms: int | None) -> str:
         return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
     except (ValueError, OverflowError, OSError):
         return "-"
+
+
+def said_number(value: object) -> float | None:
+    """Return the number that a client said, in whatever form; None for what is none."""
+    try:
+        found = float(value) if isinstance(value, int | float | str) else math.nan
+    except (ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) else None
 
 
 def size_text(count: float) -> str:

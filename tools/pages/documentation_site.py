@@ -196,7 +196,7 @@ def navigation(pages: list[str]) -> list[dict[str, Any]]:
     api = [{titles[Path(name).stem]: name} for name in pages if name.startswith("api/")]
     nav: list[dict[str, Any]] = [{TITLES["README.md"]: "README.md"}]
     nav += [{title: listed} for title, listed in sections.items()]
-    nav.insert(3, {"API": api})
+    nav.insert([*sections].index("Reference") + 2, {"API": api})
     project = ("docs/README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
     nav.append({"Project": [{TITLES[name]: name} for name in project]})
     listed = re.findall(r"[\w./-]+\.md", str(nav))

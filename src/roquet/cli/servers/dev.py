@@ -83,7 +83,6 @@ def check_settings(given: Mapping[str, str]) -> None:
 def run_dev(plan: Plan, log_level: str, log_style: str) -> int:
     """Run both until Ctrl-C. Raises UsageError for a setting that has a flag of its own."""
     check_settings(plan.settings)
-    check_settings(plan.settings)
     logs.configure(log_level, log_style)
     with _folder(plan.data) as folder:
         return guarded(lambda: runtime.run(lambda stop: _serve(plan, folder, stop)))

@@ -371,14 +371,8 @@ def _topics(options: Given) -> Topics:
     ways = ("subscribe", "subscribePattern", "assign")
     given = [name for name in ways if options.text(name)]
     if len(given) != 1:
-        raise UsageError(
-            f"give exactly one of {', '.join(ways)}; there are {len(given)}"
-            + (
-                ""
-                if given
-                else ": subscribe=orders reads a topic, and topic is where a sink writes"
-            )
-        )
+        hint = "" if given else ": subscribe=orders reads a topic, topic is where a sink writes"
+        raise UsageError(f"give exactly one of {', '.join(ways)}; there are {len(given)}{hint}")
     if given[0] == "assign":
         return Topics(queues=frozenset(queues_from_json(options.text("assign") or "")))
     return Topics(names=_names(options), pattern=_pattern(options))

@@ -15,9 +15,9 @@ use tokio::sync::{watch, Notify};
 use tokio::time::{interval, sleep, timeout, Instant, MissedTickBehavior};
 
 use super::authority::OneAuthority;
+use super::door::places::Place;
 use super::door::{Door, Entered, Refusal};
 use super::head::{shown, Origin};
-use super::places::Place;
 use super::{call, Link, News, Phase, Shared};
 
 /// Bytes of a stream, and of a connection, that a client may send ahead.

@@ -26,7 +26,6 @@ pub mod forward;
 mod head;
 mod messages;
 mod orders;
-mod places;
 mod sends;
 pub mod shown;
 mod signature;
@@ -47,8 +46,8 @@ use crate::notifier::Notifier;
 use crate::store::health::hold;
 use crate::tls::ServerTls;
 
+use door::places::Places;
 use orders::{Order, Orders};
-use places::Places;
 
 pub use acks::SystemNames;
 pub use balancer::Header as BalancerHeader;

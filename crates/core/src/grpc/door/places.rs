@@ -8,11 +8,11 @@ use crate::store::health::hold;
 
 /// Connections by address.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Places(Arc<Mutex<HashMap<IpAddr, usize>>>);
+pub(in crate::grpc) struct Places(Arc<Mutex<HashMap<IpAddr, usize>>>);
 
 impl Places {
     /// Counts a connection of an address for as long as the place is kept; None: it has `most`.
-    pub(super) fn take(&self, address: IpAddr, most: usize) -> Option<Place> {
+    pub(in crate::grpc) fn take(&self, address: IpAddr, most: usize) -> Option<Place> {
         let address = address.to_canonical();
         let mut counts = hold(&self.0);
         let count = counts.entry(address).or_default();
@@ -29,7 +29,7 @@ impl Places {
 
 /// The place of one connection.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(in crate::grpc) struct Place {
     address: IpAddr,
     places: Places,
 }

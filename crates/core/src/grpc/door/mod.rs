@@ -3,6 +3,8 @@
 //! **Invariant.** What a balancer says of a client's address counts only where the balancer itself is
 //! listed: anybody else could have any address, and with it the rights of that address.
 
+pub(super) mod places;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -13,7 +15,7 @@ use tokio::time::sleep;
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::TlsAcceptor;
 
-use super::balancer::{self, Kind};
+use crate::grpc::balancer::{self, Kind};
 use crate::tls::ServerTls;
 
 /// The first byte of a connection with TLS; that of plain HTTP/2 is the letter P.

@@ -12,8 +12,10 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from roquet.base.overriding import override
 from tools.attack.grpc_client import NONE, OK, Failed, GrpcClient
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ class Report:
         )
         return cls(len(times), p50, p99, longest, faults[:FAULTS_MAX])
 
+    @override
     def __str__(self) -> str:
         return (
             f"{self.calls} calls, p50 {self.p50} ms, p99 {self.p99} ms, longest {self.longest} ms,"
@@ -100,7 +103,7 @@ class _Work:
             while True:
                 found = self._timed("receive", lambda: self._receive(client, topic, group))
                 if found:
-                    self._timed("ack", lambda found=found: self._ack(client, topic, group, found))
+                    self._timed("ack", partial(self._ack, client, topic, group, found))
 
     def report(self) -> Report:
         with self._lock:

@@ -100,11 +100,12 @@ def from_json(source: object, *, symbols: bool = False) -> Offsets:
     Raises UsageError that says what is wrong and where.
     """
     if isinstance(source, str):
+        text = source
         try:
-            source = json.loads(source)
+            source = json.loads(text)
         except ValueError as error:
             raise UsageError(
-                f"offsets are no JSON, and neither earliest nor latest: {source[:80]!r}; JSON is"
+                f"offsets are no JSON, and neither earliest nor latest: {text[:80]!r}; JSON is"
                 f' {{"orders":{{"broker-a":{{"0":5}}}}}} ({error})'
             ) from error
     table = _object(source, "offsets")

@@ -36,6 +36,7 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -407,12 +408,16 @@ class Plan:
     """Most seconds between sends that are confirmed again and the next kill."""
 
 
+def _has(ledger: Ledger, count: int) -> bool:
+    return len(ledger.stored) >= count
+
+
 def kill(world: World, ledger: Ledger, plan: Plan, rng: random.Random) -> tuple[int, float]:
     """Kill the proxy; return how often, and how long sends were away. Raises Finding."""
     longest, turn, end = 0.0, 0, time.monotonic() + plan.within_s
     while turn < plan.kills and time.monotonic() < end and not ledger.findings:
         goal, since = len(ledger.stored) + BATCH, time.monotonic()
-        until("sends are confirmed", lambda goal=goal: len(ledger.stored) >= goal, AGAIN_S)
+        until("sends are confirmed", partial(_has, ledger, goal), AGAIN_S)
         longest = max(longest, time.monotonic() - since)
         time.sleep(rng.uniform(0.0, plan.every_s))
         world.proxy.kill()

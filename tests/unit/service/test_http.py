@@ -91,3 +91,23 @@ def test_half_requests_give_way_to_whole_ones() -> None:
             await server.stop()
 
     asyncio.run(main())
+
+
+def test_stop_ends_half_requests_and_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        server = HttpServer(lambda _: text_answer("ok"), host="127.0.0.1", port=0)
+        await server.start()
+        lines = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(3)]
+        for (_, writer), said in zip(lines, (b"", b"GET / HT", b"GET / HTTP/1.1\r\n"), strict=True):
+            writer.write(said)
+        while server._connections < len(lines):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await server.stop()
+        # A loop that ended before them would say of each that it failed.
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        for reader, writer in lines:
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+            writer.close()
+
+    asyncio.run(main())

@@ -12,7 +12,7 @@ import inspect
 import json
 import logging
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import parse_qsl, unquote
 
 from roquet.base.clock import SystemClock
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 HEAD_MAX = 8192
 _REQUEST_S = 5.0
+_LAST_S = 1.0
+"""For answers under way when the server stops."""
 _FIELDS_MAX = 100
 _HEADERS_MAX = 100
 _TOO_LARGE = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
@@ -99,6 +101,7 @@ class HttpServer:
         self._connections = 0
         self._peers: dict[asyncio.StreamWriter, None] = {}
         """Connections that wait for their peer: for its request, or for room for the answer."""
+        self._tasks: set[asyncio.Task[None]] = set()
         self._rated = RateLog(log, SystemClock())
 
     @property
@@ -117,14 +120,21 @@ class HttpServer:
         self._port = port_of(self._server, self._host, self._port)
 
     async def stop(self) -> None:
-        """Stop listening."""
-        if self._server is not None:
-            self._server.close()
-            await self._server.wait_closed()
-            self._server = None
+        """Stop listening; requests that are whole may be answered, others are ended."""
+        if self._server is None:
+            return
+        self._server.close()
+        for writer in self._peers:
+            writer.transport.abort()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_LAST_S)
+        await self._server.wait_closed()
+        self._server = None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections += 1
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        self._tasks.add(task)
         try:
             if self._connections <= self._connections_max or self._make_room():
                 self._peers[writer] = None
@@ -136,6 +146,7 @@ class HttpServer:
             self._rated.warning("request", f"a request over HTTP failed: {error!r}", error=error)
         finally:
             self._connections -= 1
+            self._tasks.discard(task)
             self._peers.pop(writer, None)
             writer.close()
 

@@ -350,10 +350,9 @@ mod tests {
     fn each_property_counts_once_with_its_last_value_however_many_there_are() {
         for count in [1, 2, 31, 32, 33, 34, 8_000] {
             let names: Vec<_> = (0..count).map(|number| format!("{number:x}")).collect();
-            let text = |value: &str| -> String {
-                let all = names.iter();
-                all.map(|name| format!("{name}\u{1}{value}{name}\u{2}"))
-                    .collect()
+            let text = |value: &str| {
+                let pair = |name: &String| format!("{name}\u{1}{value}{name}\u{2}");
+                names.iter().map(pair).collect::<Vec<_>>().concat()
             };
             let twice = text("a") + &text("b");
             let read = Properties::read(&twice).0;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from roquet.service.http.server import HttpAnswer, HttpRequest, HttpServer, text_answer
 
@@ -95,7 +95,7 @@ def test_half_requests_give_way_to_whole_ones() -> None:
 
 def test_stop_ends_half_requests_and_leaves_nothing_behind() -> None:
     async def main() -> None:
-        server = HttpServer(lambda _: text_answer("ok"), host="127.0.0.1", port=0)
+        server: Any = HttpServer(lambda _: text_answer("ok"), host="127.0.0.1", port=0)
         await server.start()
         lines = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(3)]
         for (_, writer), said in zip(lines, (b"", b"GET / HT", b"GET / HTTP/1.1\r\n"), strict=True):

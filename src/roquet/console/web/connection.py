@@ -33,6 +33,9 @@ LOOK_S = 1.0
 class Connection(H11Protocol):
     """Closes itself when its peer keeps it waiting."""
 
+    _since_s: float
+    """Since when it waits for the same as now."""
+
     # typing.override came with Python 3.12.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[explicit-override,override]
         """Begin to wait."""
@@ -76,14 +79,17 @@ class Connection(H11Protocol):
     def _make_room(self) -> None:
         if self.limit_concurrency is None or len(self.connections) < self.limit_concurrency:
             return
-        others = (it for it in self.connections if isinstance(it, Connection) and it is not self)
-        waiting = (it for it in others if it.is_waiting)
-        oldest = min(waiting, key=lambda it: it._since_s, default=None)  # noqa: SLF001  (its own kind)
+        # Each connection of the server is one of these.
+        others = cast("set[Connection]", self.connections) - {self}
+        waiting = (it for it in others if it.waits_since_s is not None)
+        oldest = min(waiting, key=lambda it: it.waits_since_s or 0.0, default=None)
         if oldest is not None:
             oldest.transport.abort()
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether it waits for its peer, and is not closed already."""
+    def waits_since_s(self) -> float | None:
+        """Since when it waits for its peer; None when it does not, or is closed already."""
         awaited = self._awaits()
-        return awaited is not None and awaited == self._awaited and not self.transport.is_closing()
+        if awaited is None or awaited != self._awaited or self.transport.is_closing():
+            return None
+        return self._since_s

@@ -70,6 +70,21 @@ class Log(FakeStore):
         return -1 if record is None else record.store_timestamp
 
 
+def half_draft(key: str, born_ms: int, queue_id: int = 0, **more: str) -> Draft:
+    """Return a half message for a queue of `orders`; its body is its key."""
+    draft = Draft(
+        topic="orders",
+        queue_id=queue_id,
+        body=key.encode(),
+        properties={"UNIQ_KEY": key, "TRAN_MSG": "true", "PGROUP": GROUP, **more},
+        born_timestamp=born_ms,
+        born_host=HOST,
+        store_host=HOST,
+    )
+    drafts.to_half(draft, GROUP)
+    return draft
+
+
 class Traffic(BrokerStats):
     """Keeps what it is told."""
 
@@ -227,17 +242,7 @@ class World:
 
     async def half(self, key: str = "K", **more: str) -> Record:
         """Store a half message for queue 3 of `orders`."""
-        draft = Draft(
-            topic="orders",
-            queue_id=3,
-            body=key.encode(),
-            properties={"UNIQ_KEY": key, "TRAN_MSG": "true", "PGROUP": GROUP, **more},
-            born_timestamp=self.clock.now_ms(),
-            born_host=HOST,
-            store_host=HOST,
-        )
-        drafts.to_half(draft, GROUP)
-        result = await self.store.put(draft)
+        result = await self.store.put(half_draft(key, self.clock.now_ms(), 3, **more))
         record = self.store.record(result.physical_offset)
         assert record is not None
         self.service.opened("orders")

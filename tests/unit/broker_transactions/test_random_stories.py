@@ -34,19 +34,17 @@ from roquet.broker.transactions.verdict import TransactionConfig
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import FLAG_ONE_WAY, Command
 from roquet.remoting.router import Request
-from roquet.store.results import Draft
 from roquet.store.tables.files import JsonFile
 from roquet.store.tables.offsets import OffsetTable
 from roquet.store.tables.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 from roquet.testing.peer import FakePeer
 from transaction_harness import COMMIT, GROUP, ROLLBACK, end_command
-from transaction_world import Log
+from transaction_world import Log, half_draft
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
 RULES = TransactionConfig(timeout_ms=1000, checks_max=1000, interval_ms=1000)
 
 
@@ -126,17 +124,7 @@ class World:
             self.saved[topic] = self.offsets.committed(drafts.GROUP, topic, 0) or 0
 
     async def half(self, key: str) -> tuple[int, int]:
-        draft = Draft(
-            topic="orders",
-            queue_id=0,
-            body=key.encode(),
-            properties={"UNIQ_KEY": key, "TRAN_MSG": "true", "PGROUP": GROUP},
-            born_timestamp=self.clock.now_ms(),
-            born_host=HOST,
-            store_host=HOST,
-        )
-        drafts.to_half(draft, GROUP)
-        result = await self.store.put(draft)
+        result = await self.store.put(half_draft(key, self.clock.now_ms()))
         return result.physical_offset, result.queue_offset
 
     async def end(self, state: int, place: tuple[int, int], *, checked: bool) -> None:

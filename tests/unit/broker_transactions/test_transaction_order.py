@@ -31,6 +31,7 @@ from roquet.store.tables.topics import TopicTable, TopicTableConfig
 from roquet.testing.clock import FakeClock
 from roquet.testing.memory_store import FakeStore
 from roquet.testing.peer import FakePeer
+from transaction_world import GROUP, half_draft
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
     from roquet.store.records import Record
 
-GROUP = "tx_producers"
-HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
 RULES = TransactionConfig(timeout_ms=1000, checks_max=3, interval_ms=1000)
 
 
@@ -119,17 +118,7 @@ class World:
         )
 
     async def half(self, key: str = "K") -> Record:
-        draft = Draft(
-            topic="orders",
-            queue_id=0,
-            body=key.encode(),
-            properties={"UNIQ_KEY": key, "TRAN_MSG": "true", "PGROUP": GROUP},
-            born_timestamp=self.clock.now_ms(),
-            born_host=HOST,
-            store_host=HOST,
-        )
-        drafts.to_half(draft, GROUP)
-        result = await self.store.put(draft)
+        result = await self.store.put(half_draft(key, self.clock.now_ms()))
         record = self.store.record(result.physical_offset)
         assert record is not None
         self.service.opened("orders")

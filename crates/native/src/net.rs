@@ -206,7 +206,7 @@ impl NetConnection {
         self.handle.abort();
     }
 
-    /// The processors have finished so many frames, and have no other.
+    /// The handlers have finished so many frames, and have no other.
     fn finish(&self, frames: u64) {
         self.handle.finish(frames);
     }
@@ -234,7 +234,7 @@ impl NetConnection {
 
     /// Take over what was known of its peer, once: the start of a frame, and whether pulls that it
     /// holds are due. The ingest of the loop, where there is one, knows the connection already;
-    /// its processors have requests of it in hand (`works`) or are to get some yet (`waits`).
+    /// its handlers have requests of it in hand (`works`) or are to get some yet (`waits`).
     #[pyo3(signature = (ingest, *, works, waits))]
     fn take_back<'py>(
         &self,

@@ -21,9 +21,9 @@ pub struct Counters {
     pub pulls: u64,
     /// Pulls that had to wait.
     pub held: u64,
-    /// Frames given to the processors.
+    /// Frames given to the handlers.
     pub passed: u64,
-    /// Admitted sends given to the processors after all, because the log was busy or refused.
+    /// Admitted sends given to the handlers after all, because the log was busy or refused.
     pub returned: u64,
     /// Answers that waited for a flush.
     pub parked: u64,

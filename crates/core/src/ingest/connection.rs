@@ -59,9 +59,9 @@ pub(super) struct Source {
     pub(super) peer: Peer,
     /// Whether its port serves pulls.
     pub(super) pulls: bool,
-    /// Whether everything of it is for the processors.
+    /// Whether everything of it is for the handlers.
     pub(super) passing: bool,
-    /// Whether the processors have frames of it: no pull is answered before they are done.
+    /// Whether the handlers have frames of it: no pull is answered before they are done.
     pub(super) busy: bool,
     /// Whether an append may wait for another writer.
     pub(super) patient: bool,
@@ -86,9 +86,9 @@ pub(super) struct Connection {
     pub(super) pulls: bool,
     /// Bytes received and not used: the start of a frame.
     pub(super) kept: Vec<u8>,
-    /// Whether everything is for the processors until they have finished what they have.
+    /// Whether everything is for the handlers until they have finished what they have.
     pub(super) passing: bool,
-    /// Whether the processors, on another thread, have frames of it.
+    /// Whether the handlers, on another thread, have frames of it.
     pub(super) busy: bool,
     /// Whether a request on it was signed by an account that may do what it asked for.
     pub(super) proven: bool,
@@ -122,7 +122,7 @@ impl Connection {
 pub struct Handed {
     /// The start of a frame, which is to be fed as if it were read now.
     pub kept: Vec<u8>,
-    /// Whether everything was for the processors until they have finished what they had.
+    /// Whether everything was for the handlers until they have finished what they had.
     passing: bool,
     proven: bool,
     /// In the order in which they came.
@@ -159,7 +159,7 @@ impl Ingest {
         fed.standing = connection.standing(accounts);
     }
 
-    /// Hears that an account was proven on a connection, by a request that the processors got.
+    /// Hears that an account was proven on a connection, by a request that the handlers got.
     pub fn prove(&mut self, key: u64) {
         if let Some(connection) = self.connections.get_mut(&key) {
             connection.proven = true;
@@ -184,7 +184,7 @@ impl Ingest {
     }
 
     /// Goes on with a connection that was opened here and that another ingest has handed over.
-    /// `works` says that the processors have requests of it in hand, `waits` that they are still to
+    /// `works` says that the handlers have requests of it in hand, `waits` that they are still to
     /// get some: these come before whatever is read next. True when held pulls are due.
     pub fn take_over(
         &mut self,

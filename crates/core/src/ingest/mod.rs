@@ -2,7 +2,7 @@
 //!
 //! Everything else comes out as decoded frames, in order (architecture §3, §3a). Nothing here waits:
 //! a log that somebody else is writing to, and anything that is not plain, is left to the
-//! processors, which do the same work with all the rules.
+//! handlers, which do the same work with all the rules.
 
 pub mod accounts;
 pub mod answered;
@@ -58,7 +58,7 @@ pub struct FeedResult {
     /// What is known of whoever sent them.
     pub standing: Standing,
     proven: bool,
-    /// Whether everything of this connection is for the processors until [`Ingest::idle`].
+    /// Whether everything of this connection is for the handlers until [`Ingest::idle`].
     pub passing: bool,
     /// Why the connection must be closed.
     pub broken: Option<CodecError>,
@@ -76,7 +76,7 @@ pub struct FeedResult {
 pub struct Ingest {
     /// What all ingests of a process have in common: the table above all.
     shared: Arc<Shared>,
-    /// Whether the processors are on another thread, and so an append may wait.
+    /// Whether the handlers are on another thread, and so an append may wait.
     apart: bool,
     /// What of `waiting` and `holds` is in the common sums.
     summed: table::Sums,
@@ -93,17 +93,17 @@ pub struct Ingest {
     texts: Room,
 }
 
-/// Takes the frames that the processors get.
+/// Takes the frames that the handlers get.
 pub type Sink<'s> = &'s mut dyn FnMut(&Frame<'_>, &Header<'_>);
 
 impl Ingest {
-    /// Begins with an empty table, that is, with every frame for the processors. `seed` spreads
+    /// Begins with an empty table, that is, with every frame for the handlers. `seed` spreads
     /// the deadlines of held pulls.
     pub fn new(frame_size_max: usize, seed: u64) -> Self {
         Self::sharing(Arc::default(), frame_size_max, seed, false)
     }
 
-    /// As [`Self::new`], by a table that others use as well. `apart` says that the processors are
+    /// As [`Self::new`], by a table that others use as well. `apart` says that the handlers are
     /// on another thread: then [`Self::set_busy`] tells when they have frames.
     pub fn sharing(shared: Arc<Shared>, frame_size_max: usize, seed: u64, apart: bool) -> Self {
         Self {
@@ -176,7 +176,7 @@ impl Ingest {
         self.holds.look_again(max);
     }
 
-    /// Hears whether the processors, on another thread, have frames of a connection.
+    /// Hears whether the handlers, on another thread, have frames of a connection.
     pub fn set_busy(&mut self, key: u64, busy: bool) {
         if let Some(connection) = self.connections.get_mut(&key) {
             connection.busy = busy;
@@ -344,7 +344,7 @@ impl Ingest {
         self.spare = replies;
     }
 
-    /// Hears that the processors have finished everything they got of a connection.
+    /// Hears that the handlers have finished everything they got of a connection.
     pub fn idle(&mut self, key: u64) {
         if let Some(connection) = self.connections.get_mut(&key) {
             connection.passing = false;
@@ -453,11 +453,11 @@ impl Ingest {
             {
                 continue;
             }
-            // Behind a frame for the processors, whose records come first, they keep their turn.
+            // Behind a frame for the handlers, whose records come first, they keep their turn.
             if permitted && !passed && acks.take(store, (&frame, whole), &header) {
                 continue;
             }
-            // Behind a frame for the processors, whose offsets it may read or move, it keeps its turn.
+            // Behind a frame for the handlers, whose offsets it may read or move, it keeps its turn.
             if permitted && from.pulls && !passed {
                 let mut pulls = Pulls {
                     table,
@@ -471,7 +471,7 @@ impl Ingest {
             }
             // Codes of the barrier that are not permitted are one nevertheless.
             if admits && table.barrier.contains(&header.code) {
-                // What came before is in the log before the processors hear of it, and what comes
+                // What came before is in the log before the handlers hear of it, and what comes
                 // behind takes the same way, so that nothing overtakes it.
                 let replies = fed.replies.bytes();
                 sends.commit(store, waiting, ledger, replies, &mut *sink);

@@ -24,7 +24,7 @@ const TURN_BYTES: usize = 8 << 20;
 /// Room for an answer with one small message.
 const ANSWER_SIZE: usize = 2048;
 
-/// Takes a held pull that the processors must answer: connection, frame, header.
+/// Takes a held pull that the handlers must answer: connection, frame, header.
 pub type Left<'s> = &'s mut dyn FnMut(u64, &Frame<'_>, &Header<'_>);
 
 /// Answers by connection: a consumer whose pulls are due together gets them with one write.
@@ -56,7 +56,7 @@ pub(super) struct Pulls<'i> {
 }
 
 impl Pulls<'_> {
-    /// Answers or holds a pull that the table covers; false leaves it to the processors.
+    /// Answers or holds a pull that the table covers; false leaves it to the handlers.
     pub(super) fn take(
         &mut self,
         header: &Header<'_>,
@@ -260,7 +260,7 @@ fn plain<'a>(table: &'a Table, header: &'a Header<'_>) -> Option<Request<'a>> {
 }
 
 /// Reads for a pull; `None` when the log cannot be read, or not without waiting for the disk: the
-/// processors wait while others have Python.
+/// handlers wait while others have Python.
 fn read(store: &Store, request: &Request<'_>) -> Option<Got> {
     let wanted = Wanted {
         topic: request.topic,

@@ -2,7 +2,7 @@
 
 use crate::codec::properties;
 
-/// A decimal number of the kind that the processors accept: up to 19 digits, perhaps a minus.
+/// A decimal number of the kind that the handlers accept: up to 19 digits, perhaps a minus.
 pub fn number<T: TryFrom<i128>>(text: &str) -> Option<T> {
     let digits = text.strip_prefix('-').unwrap_or(text).as_bytes();
     if digits.is_empty() || digits.len() > 19 {
@@ -50,7 +50,7 @@ const SPECIAL: [&str; 12] = [
     "ROQUET_SEQUENCE",
 ];
 
-/// Names that no message of a batch may have unless they say nothing: the processors look closer.
+/// Names that no message of a batch may have unless they say nothing: the handlers look closer.
 const SPECIAL_IN_A_BATCH: [&[u8]; 9] = [
     b"DELAY",
     b"TIMER_DELAY_SEC",
@@ -68,7 +68,7 @@ pub fn plain_in_a_batch(properties: &[u8]) -> bool {
     properties::entries(properties).all(|(name, _)| !SPECIAL_IN_A_BATCH.contains(&name))
 }
 
-/// More properties than this are left to the processors.
+/// More properties than this are left to the handlers.
 const PAIRS_MAX: usize = 32;
 
 /// What a send's properties say.

@@ -60,7 +60,7 @@ pub struct Request<'a> {
 /// Required fields seen: producer group, topic, default topic, its queues, queue, three numbers.
 const REQUIRED: u32 = 0xFF;
 
-/// Reads a send; `None` when a field is missing or odd, so that the processors may say so.
+/// Reads a send; `None` when a field is missing or odd, so that the handlers may say so.
 pub fn read<'a>(header: &'a Header<'_>) -> Option<Request<'a>> {
     let short = header.code != SEND;
     let mut request = Request {
@@ -153,7 +153,7 @@ pub struct Answer<'a> {
     pub unique_key: Option<&'a str>,
 }
 
-/// Appends the answer with a response code, as the send processor writes it.
+/// Appends the answer with a response code, as the send handler writes it.
 pub fn write_answer(
     state: &State,
     answer: &Answer<'_>,

@@ -76,7 +76,7 @@ impl<'t, 'f> Sends<'t, 'f> {
     }
 
     /// Encodes the record of a plain send, or those of a batch, or refuses it when too many answers wait already; false
-    /// leaves the frame to the processors.
+    /// leaves the frame to the handlers.
     pub(super) fn take(
         &mut self,
         frame: &Frame<'f>,
@@ -108,7 +108,7 @@ impl<'t, 'f> Sends<'t, 'f> {
         if !request.batch && scanned.unique_key.is_none() {
             return None;
         }
-        // Only together: the processors refuse the one without the other, or take it as it is.
+        // Only together: the handlers refuse the one without the other, or take it as it is.
         if request.prepared && scanned.half.is_none() || request.batch && scanned.half.is_some() {
             return None;
         }
@@ -141,7 +141,7 @@ impl<'t, 'f> Sends<'t, 'f> {
             properties: &[],
         };
         let records = if request.batch {
-            // A batch's own properties mean nothing to its messages, but this one to processors.
+            // A batch's own properties mean nothing to its messages, but this one to handlers.
             scanned.delay.is_none().then_some(())?;
             self.push_batch(topic, record)?
         } else {
@@ -227,7 +227,7 @@ impl<'t, 'f> Sends<'t, 'f> {
     }
 
     /// Appends what was taken, and writes or parks the answers. What the log does not take goes
-    /// to the processors, in order; tells whether there was any.
+    /// to the handlers, in order; tells whether there was any.
     pub(super) fn commit(
         &mut self,
         store: &Store,
@@ -347,7 +347,7 @@ fn waiting_room(state: &State, level: i32) -> Option<&str> {
     (level <= delays.highest).then_some(delays.topic.as_str())
 }
 
-/// Leaves sends to the processors.
+/// Leaves sends to the handlers.
 fn give_back(sends: &[Taken<'_, '_>], ledger: &mut Ledger, sink: Sink<'_>) {
     for send in sends {
         if let Ok(header) = send.frame.decode_header() {
@@ -439,7 +439,7 @@ impl Ingest {
         let Some(mut sends) = sends else { return out };
         let before = self.ledger.counters.sends;
         let (waiting, ledger) = (&mut self.waiting, &mut self.ledger);
-        // What the log does not take has no end: it is fed, and goes to the processors then.
+        // What the log does not take has no end: it is fed, and goes to the handlers then.
         sends.commit(store, waiting, ledger, &mut out.replies, &mut |_, _| {});
         for (index, end) in taken.into_iter().zip(&sends.ends) {
             if let Some(place) = out.ends.get_mut(index) {

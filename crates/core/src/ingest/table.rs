@@ -2,7 +2,7 @@
 //!
 //! Nothing here is a rule. Whoever owns the rules writes a row when all of them allow what the row
 //! says, and takes it away in the same step that changes one of them. What has no row goes to the
-//! processors, which know everything.
+//! handlers, which know everything.
 //!
 //! Several ingests share it, and how much waits in all of them, since bounds hold for all together.
 //! It is read for as long as the frames of one read are judged and their answers made. Whoever
@@ -177,7 +177,7 @@ pub struct State {
     pub copy_timeout_ms: i64,
     /// Longest body in bytes.
     pub body_max: usize,
-    /// Most messages of a batch; one of more is for the processors, who refuse it.
+    /// Most messages of a batch; one of more is for the handlers, who refuse it.
     pub batch_max: usize,
     /// This broker's address as records keep it.
     pub store_host: Vec<u8>,
@@ -199,11 +199,11 @@ pub struct State {
     pub busy_remark: String,
     /// How pulls are answered, if they are.
     pub pulling: Pulling,
-    /// What becomes of delayed messages; `None` leaves them to the processors.
+    /// What becomes of delayed messages; `None` leaves them to the handlers.
     pub delays: Option<Delays>,
-    /// The topic in whose queue 0 half messages wait; `None` leaves them to the processors.
+    /// The topic in whose queue 0 half messages wait; `None` leaves them to the handlers.
     pub halves: Option<String>,
-    /// How popped messages are settled; `None` leaves that to the processors.
+    /// How popped messages are settled; `None` leaves that to the handlers.
     pub pop: Option<Popping>,
 }
 
@@ -310,7 +310,7 @@ pub struct Shared {
     table: RwLock<Table>,
     held: AtomicUsize,
     parked: AtomicUsize,
-    /// Pulls that the processors hold.
+    /// Pulls that the handlers hold.
     beside: AtomicUsize,
 }
 

@@ -49,7 +49,7 @@ pub(super) struct Connection {
     /// What is known of whoever sent them.
     pub(super) standing: Standing,
     charged: Charge,
-    /// Frames given to the processors.
+    /// Frames given to the handlers.
     pub(super) given: u64,
     pub(super) busy: bool,
     /// Why it is not read: the loop says so, the outbox is full, it is being closed.
@@ -173,7 +173,7 @@ impl Connection {
         Ok(got)
     }
 
-    /// Whether the processors have finished all frames that they got.
+    /// Whether the handlers have finished all frames that they got.
     pub(super) fn is_finished(&self) -> bool {
         self.handle.finished.load(Ordering::SeqCst) == self.given
     }

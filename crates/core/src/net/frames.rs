@@ -1,4 +1,4 @@
-//! Frames on their way to the processors, and cutting them where there is no fast path.
+//! Frames on their way to the handlers, and cutting them where there is no fast path.
 
 use crate::codec::command::{Encoding, Header};
 use crate::codec::error::CodecError;

@@ -23,7 +23,7 @@ pub struct Handle {
     /// Bytes of frames that the loop has and has not begun with.
     pub(super) backlog: AtomicUsize,
     behind: AtomicBool,
-    /// Frames that the processors have finished.
+    /// Frames that the handlers have finished.
     pub(super) finished: AtomicU64,
     /// Moves with everything that is read or written.
     traffic: AtomicU64,
@@ -95,7 +95,7 @@ impl Handle {
         self.lane.order(Order::Abort(self.key));
     }
 
-    /// The processors have finished so many frames of this connection, and have no other.
+    /// The handlers have finished so many frames of this connection, and have no other.
     pub fn finish(&self, frames: u64) {
         self.finished.store(frames, Ordering::SeqCst);
     }

@@ -68,7 +68,7 @@ pub(super) enum Order {
 /// What the thread tells the loop.
 #[derive(Debug)]
 pub enum News {
-    /// Frames for the processors that one read of a connection brought.
+    /// Frames for the handlers that one read of a connection brought.
     Frames {
         /// The connection.
         key: u64,

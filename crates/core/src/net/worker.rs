@@ -93,7 +93,7 @@ impl Worker {
             if found.iter().any(|(key, _)| *key == WAKE) {
                 self.lane.awake();
             }
-            // Before anything is read: a frame that the processors have finished is not waited for.
+            // Before anything is read: a frame that the handlers have finished is not waited for.
             if let Some(inbox) = self.lane.empty_inbox() {
                 self.obey(inbox);
             }

@@ -49,7 +49,7 @@ impl<'a> Handle<'a> {
     }
 
     /// Whether a pop may have given it for the message at `offset`, beyond doubt: where the clock
-    /// was set back or a broker stood still, the processors know what to make of it.
+    /// was set back or a broker stood still, the handlers know what to make of it.
     pub fn could_be(&self, offset: i64, now_ms: i64, invisible_max_ms: i64) -> bool {
         let oldest_ms = now_ms.saturating_sub(invisible_max_ms);
         (0..=offset).contains(&self.start_offset)

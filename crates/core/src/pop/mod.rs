@@ -2,7 +2,7 @@
 //! topic (spec: store §17, wire §11.3).
 //!
 //! Only what is plain is read and written here, byte for byte as `protocol/pop` has it: names that
-//! JSON need not escape, times that are not negative. Everything else is for the processors.
+//! JSON need not escape, times that are not negative. Everything else is for the handlers.
 
 pub mod copies;
 pub mod handle;

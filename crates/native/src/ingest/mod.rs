@@ -228,13 +228,13 @@ impl Ingest {
         PyBytes::new(py, &self.core().merged(&opaques, is_batch, took))
     }
 
-    /// Messages for a pop; `None` leaves it to the processors.
+    /// Messages for a pop; `None` leaves it to the handlers.
     fn give(&self, py: Python<'_>, wish: WishTuple) -> Option<GivenTuple> {
         let given = wish.read(|wish| self.core().give(&self.store, &wish))?;
         Some(pop::given(py, given))
     }
 
-    /// Hear that the processors have finished everything they got of a connection.
+    /// Hear that the handlers have finished everything they got of a connection.
     fn idle(&self, key: u64) {
         self.core().idle(key);
     }

@@ -1,6 +1,6 @@
 //! Accounts as rows of the admission table: whose signed frames the fast path may answer.
 //!
-//! A frame that is not permitted here is not refused: it goes to the processors, whose guard looks
+//! A frame that is not permitted here is not refused: it goes to the handlers, whose guard looks
 //! again and says exactly what is wrong. What this module does not know for sure it does not permit.
 
 pub(super) mod turns;
@@ -25,7 +25,7 @@ const SIGNATURE: &str = "Signature";
 /// Topics that begin so are their group's.
 const RETRY_PREFIX: &str = "%RETRY%";
 
-/// Bytes of a body above which the processors look at the signature, so that no read takes long.
+/// Bytes of a body above which the handlers look at the signature, so that no read takes long.
 const BODY_MAX: usize = 256 * 1024;
 
 /// Bit: messages may be published.

@@ -2,7 +2,7 @@
 //! plain pops, collected for whoever feeds.
 //!
 //! An acknowledgement succeeds when its record is in the log, and only then. What is not plain, what
-//! would be refused, and what the log does not take goes to the processors, in order.
+//! would be refused, and what the log does not take goes to the handlers, in order.
 
 use super::super::books::Ledger;
 use super::super::connection::Source;
@@ -38,7 +38,7 @@ const REQUIRED: u32 = 0x1F;
 /// What stands for the offset in the record of a batch.
 const NO_OFFSET: i64 = -1;
 
-/// Reads the fields; `None` when one is missing or odd, so that the processors may say so.
+/// Reads the fields; `None` when one is missing or odd, so that the handlers may say so.
 pub(super) fn fields<'a>(header: &'a Header<'_>) -> Option<Fields<'a>> {
     let mut found = Fields::default();
     for (name, value) in header.ext.as_ref()? {
@@ -121,7 +121,7 @@ impl<'t, 'f> Acks<'t, 'f> {
     }
 
     /// Encodes the record of a plain acknowledgement, or keeps a plain pop; false leaves the frame to
-    /// the processors.
+    /// the handlers.
     pub(in crate::ingest) fn take(
         &mut self,
         store: &Store,
@@ -155,11 +155,11 @@ impl<'t, 'f> Acks<'t, 'f> {
     ) -> Option<()> {
         let table = self.table;
         let popping = table.state.pop.as_ref()?;
-        // A body means nothing here, but has a limit that the processors know.
+        // A body means nothing here, but has a limit that the handlers know.
         if header.flag & FLAG_ONE_WAY != 0 || !frame.body.is_empty() {
             return None;
         }
-        // Memory belongs to the thread of the processors.
+        // Memory belongs to the thread of the handlers.
         if popping.merges && self.from.patient {
             return None;
         }
@@ -205,7 +205,7 @@ impl<'t, 'f> Acks<'t, 'f> {
     }
 
     /// Encodes the records of a plain batch, all or none. What may meet a checkpoint in memory is
-    /// for whoever has it, or for the processors when there are several.
+    /// for whoever has it, or for the handlers when there are several.
     fn take_batches(
         &mut self,
         store: &Store,
@@ -362,7 +362,7 @@ impl<'t, 'f> Acks<'t, 'f> {
     }
 
     /// Appends what was taken, and writes the answers or has them wait. What the log does not take
-    /// goes to the processors. Returns what has to be settled in memory, and the pops.
+    /// goes to the handlers. Returns what has to be settled in memory, and the pops.
     pub(in crate::ingest) fn commit(
         &mut self,
         store: &Store,
@@ -428,7 +428,7 @@ impl<'t, 'f> Acks<'t, 'f> {
     }
 }
 
-/// Leaves a request to the processors.
+/// Leaves a request to the handlers.
 fn give_back(frame: &Frame<'_>, ledger: &mut Ledger, sink: Sink<'_>) {
     if let Ok(header) = frame.decode_header() {
         ledger.counters.returned += 1;

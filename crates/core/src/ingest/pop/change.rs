@@ -33,7 +33,7 @@ fn invisible_ms(header: &Header<'_>) -> Option<i64> {
 
 impl<'f> Acks<'_, 'f> {
     /// Encodes the records of a plain change, both or none. Checkpoints in memory are for the
-    /// processors.
+    /// handlers.
     pub(super) fn take_change(
         &mut self,
         store: &Store,

@@ -3,7 +3,7 @@
 //!
 //! Invariant: a message is in the answer only when the checkpoint that names it is in the log, or
 //! when the caller keeps it in memory ([`Wish::merges`]), which cannot fail. Until the checkpoints
-//! are appended nothing has changed anywhere, so that the processors can still begin anew.
+//! are appended nothing has changed anywhere, so that the handlers can still begin anew.
 
 use std::fmt::Write;
 use std::time::Instant;
@@ -108,10 +108,10 @@ struct Found {
 }
 
 /// How another front than that of frames shows what was read of a queue; `None` when somebody has to
-/// look at a message, which leaves the whole pop to the processors.
+/// look at a message, which leaves the whole pop to the handlers.
 pub type Show<'a> = &'a mut dyn FnMut(&Batch, &Got) -> Option<Vec<u8>>;
 
-/// Gives messages; `None` when there are none and the pop does not wait, or when the processors have
+/// Gives messages; `None` when there are none and the pop does not wait, or when the handlers have
 /// to look, and nothing has changed then. With `show` the answer is what that returned for each queue.
 pub(in crate::ingest) fn give(
     state: &State,
@@ -122,7 +122,7 @@ pub(in crate::ingest) fn give(
 ) -> Option<Given> {
     let began = Instant::now();
     let popping = state.pop.as_ref().filter(|popping| popping.pops)?;
-    // A flush or a slave is waited for by the processors.
+    // A flush or a slave is waited for by the handlers.
     if !wish.merges && !popping.unwaited.checkpoints && Needs::of(state, 0).waits() {
         return None;
     }
@@ -191,7 +191,7 @@ fn behind(got: &Got) -> i64 {
     (got.max - got.next).max(0)
 }
 
-/// Visits the queues; `None` when the processors have to look.
+/// Visits the queues; `None` when the handlers have to look.
 fn find(store: &Store, wish: &Wish<'_>) -> Option<Found> {
     let mut found = Found::default();
     let mut room = wish.messages;

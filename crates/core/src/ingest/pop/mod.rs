@@ -54,7 +54,7 @@ pub struct Popping {
 }
 
 impl Popping {
-    /// Whether a request is of a kind that the ingest of the processors' thread may answer where others
+    /// Whether a request is of a kind that the ingest of the handlers' thread may answer where others
     /// left it: pops, since only that thread knows how far groups are and has checkpoints in memory, and
     /// what settles messages, which kept its turn behind a pop.
     pub fn is_for_processors(&self, code: i32) -> bool {
@@ -90,7 +90,7 @@ pub struct Merge {
     pub opaques: Vec<i32>,
     /// Whether all of it is one request, a batch: it is settled whole or not at all.
     pub is_batch: bool,
-    /// The requests, for the processors: the checkpoint may not be there.
+    /// The requests, for the handlers: the checkpoint may not be there.
     pub frames: Vec<u8>,
 }
 
@@ -109,7 +109,7 @@ impl Ingest {
         replies
     }
 
-    /// Messages for a pop that was decided; `None` leaves it to the processors, and nothing has
+    /// Messages for a pop that was decided; `None` leaves it to the handlers, and nothing has
     /// changed.
     pub fn give(&mut self, store: &Store, wish: &Wish<'_>) -> Option<Given> {
         self.give_shown(store, wish, None)

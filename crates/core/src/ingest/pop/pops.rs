@@ -35,7 +35,7 @@ pub struct Pop {
     pub born_ms: i64,
     /// Tag expression; empty for every message.
     pub expression: String,
-    /// The request, for the processors.
+    /// The request, for the handlers.
     pub frame: Vec<u8>,
 }
 
@@ -49,7 +49,7 @@ pub(in crate::ingest) fn read(
     (body, whole): (&[u8], &[u8]),
 ) -> Option<Pop> {
     let popping = table.state.pop.as_ref()?;
-    // What the processors know of groups belongs to their thread.
+    // What the handlers know of groups belongs to their thread.
     let serves = popping.pops && from.pulls && !from.patient;
     if header.code != POP || !serves || header.flag & FLAG_ONE_WAY != 0 || !body.is_empty() {
         return None;
@@ -112,7 +112,7 @@ fn fields(header: &Header<'_>) -> Option<Pop> {
                 5
             }
             "initMode" => {
-                // Where a new group begins, which is for the processors.
+                // Where a new group begins, which is for the handlers.
                 scan::number::<i32>(value)?;
                 6
             }

@@ -235,7 +235,7 @@ fn what_the_filter_takes_no_part_of_is_passed() {
     made.send("T", 0, 2);
     made.send("T", 1, 1);
     let places = [place(0, 0), place(1, 0)];
-    // Nothing is wanted at all: whether somebody waits then is for the processors.
+    // Nothing is wanted at all: whether somebody waits then is for the handlers.
     let none = Wish {
         codes: Some(&[5]),
         ..wish(&places)

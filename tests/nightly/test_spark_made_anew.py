@@ -1,4 +1,4 @@
-"""Topics made anew, or deleted, while `stats`, `trace` and `dlq` read them, in real Spark."""
+"""Topics made anew, or deleted, while jobs read them, in real Spark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from roquet.client import Message
 from roquet.protocol import names
-from roquet.spark.jobs import dlq, stats, trace
+from roquet.spark.jobs import audit, dlq, stats, trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ _numbers = itertools.count()
 
 
 @pytest.mark.parametrize("longer", [True, False])
-@pytest.mark.parametrize("job", ["stats", "trace", "dlq"])
+@pytest.mark.parametrize("job", ["stats", "trace", "dlq", "audit"])
 def test_a_topic_made_anew_under_a_job_is_named_by_its_report(
     spark: SparkSession, running: Running, tmp_path: Path, job: str, longer: bool
 ) -> None:
@@ -49,9 +49,13 @@ def test_a_topic_made_anew_under_a_job_is_named_by_its_report(
         said.append(line)
 
     given = {"nameServers": running.name_servers, "out": str(tmp_path / "out")}
+    end = f"topic:{running.name_servers}"
+    if job == "audit":
+        del given["nameServers"]
     more: dict[str, tuple[Callable[..., Report], dict[str, str]]] = {
         "stats": (stats.run, {"subscribe": topic}),
         "trace": (trace.run, {"traceTopic": topic}),
+        "audit": (audit.run, {"left": end, "right": end, "subscribe": topic}),
         "dlq": (dlq.run, {"groups": f"Anew{number}"}),
     }
     run, options = more[job]

@@ -21,6 +21,7 @@ from roquet.spark.jobs.options.tables import AUDIT
 from roquet.spark.jobs.shared import metrics
 from roquet.spark.jobs.shared.queries import sql
 from roquet.spark.jobs.shared.report import Report
+from roquet.spark.jobs.shared.still_there import all_found
 from roquet.spark.option_table import Given
 from roquet.spark.reading.sums import BUCKET
 from roquet.spark.source import register
@@ -159,19 +160,27 @@ def run(spark: SparkSession, options: Mapping[str, str], say: Callable[[str], No
     sources.register(spark)
     queues, found = f"{wanted.out}/queues", f"{wanted.out}/differences"
     kept: list[DataFrame] = []
-    for end in (wanted.left, wanted.right):
+    ends = wanted.left, wanted.right
+    watched = [it for end in ends if (it := end.watched(wanted.scope)) is not None]
+    for end in ends:
         # Not persist: a plan that reads a Python source is run again at each use of it.
         kept.append(end.sums(spark, wanted.scope).localCheckpoint())
         count = kept[-1].selectExpr("coalesce(sum(messages), 0)").collect()[0][0]
         say(f"{count:,} messages in {end}")
     _store(buckets.queues(spark, *kept), queues)
     made = _unlike(spark, wanted, buckets.unlike(spark, *kept), say)
-    for end in (wanted.left, wanted.right):
+    for end in ends:
         if (damage := end.damage(spark)) is not None:
             made = made.union(sql(spark, _DAMAGED, {"end": str(end)}, damage=damage))
     _store(made, found)
     say(f"tables {queues}, {found}")
-    return _report(spark.read.parquet(queues), spark.read.parquet(found), wanted)
+    report = _report(spark.read.parquet(queues), spark.read.parquet(found), wanted)
+    said = all_found(watched)
+    return dataclasses.replace(
+        report,
+        lines=(*said.lines, *report.lines),
+        exit_code=1 if said.is_changed else report.exit_code,
+    )
 
 
 def gauges(left: int, right: int, kinds: Mapping[str, int]) -> tuple[metrics.Gauge, ...]:

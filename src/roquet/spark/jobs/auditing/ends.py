@@ -10,6 +10,7 @@ from roquet.base.overriding import override
 from roquet.spark.jobs.archiving.rows import archived
 from roquet.spark.jobs.auditing import buckets, sources
 from roquet.spark.jobs.shared.queries import sql
+from roquet.spark.jobs.shared.still_there import StillThere
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,6 +83,10 @@ class End:
     def __str__(self) -> str:
         """Return it as it is given."""
         return f"{self.kind}:{self.where}"
+
+    def watched(self, scope: Scope) -> StillThere | None:
+        """Take down what live topics hold now; None for what changes under nobody."""
+        return StillThere(self._topic(scope)) if self.kind == "topic" else None
 
     def sums(self, spark: SparkSession, scope: Scope) -> DataFrame:
         """Return a row for each bucket of offsets of a queue: count, checksum, first and last."""

@@ -67,8 +67,8 @@ class StillThere:
         for queue, text in sorted(why.items()):
             by_topic.setdefault(queue.topic, f"queue {queue}: {text}")
         lines = [
-            f"topic {topic} is not the one any more that was there at the beginning; what was"
-            f" counted may be of both, and of neither whole: run the job again ({text})"
+            f"topic {topic} is not the one any more that was there at the beginning; what was read"
+            f" may be of both, and of neither whole: run the job again ({text})"
             for topic, text in list(by_topic.items())[:SHOWN]
         ]
         if len(by_topic) > SHOWN:

@@ -250,6 +250,14 @@ def test_stream_waits_for_the_brokers_of_its_last_plan_only_while_they_are_named
     assert from_json(reader.latestOffset(start, ALL))[A] == 5
 
 
+def test_checkpoint_of_another_topic_is_named_as_that() -> None:
+    known = Asked({A: Bounds(0, 5)})
+    start: Any = {"v": 1, "q": {"t": {"b0": {"0": 0}}, "other": {"b0": {"0": 7}}}}
+    with pytest.raises(DataLoss, match=r"checkpoint is of queue other/b0/0, read up to 7, which"):
+        stream(known).latestOffset(start, ALL)
+    assert from_json(stream(known, failOnDataLoss="false").latestOffset(start, ALL))[A] == 5
+
+
 def test_stream_begins_only_when_what_its_options_name_is_there() -> None:
     known = Asked({A: Bounds(0, 5)})
     reader = stream(known, subscribe="", assign='{"t": {"b0": [0, 2]}}')

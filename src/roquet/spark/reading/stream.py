@@ -291,6 +291,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._left = left
         for queue in sorted(gone - left):
             text = f"queue {queue} is gone, read up to {begin[queue]}: its broker does not have it"
+            if not self._options.topics.has(queue):
+                text = (
+                    f"the checkpoint is of queue {queue}, read up to {begin[queue]}, which this"
+                    " query does not read: each query needs a checkpoint of its own; to leave out"
+                    " what was read before, give failOnDataLoss=false"
+                )
             if self._options.fail_on_data_loss:
                 raise DataLoss(text)
 

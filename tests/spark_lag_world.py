@@ -41,7 +41,8 @@ class Queue:
             if step in self.steps:
                 at = BEGIN + timedelta(seconds=step * STEP_S)
                 is_gone = step >= self.gone_from
-                bounds = (None, None, None) if is_gone else (self.min_offset, end, end - offset)
+                left = max(0, end - offset)
+                bounds = (None, None, None) if is_gone else (self.min_offset, end, left)
                 place = (at, self.group, self.topic, "broker-a", self.queue_id, offset)
                 made.append((*place, *bounds, self.client))
             consumed, produced = self.rates
@@ -63,6 +64,8 @@ STORY = (
     Queue(group="gone", queue_id=0, rates=(0, 0), first=(7, 7), client=None, gone_from=6),
     Queue(group="gone", queue_id=1, rates=(0, 0), first=(7, 7), client=None, steps=range(5)),
     # What it has not read was deleted by age.
+    # In the last snapshot its offset is behind the end.
+    Queue(group="beyond", queue_id=0, rates=(0, 0), first=(30, 30), client=None, jump=(12, 50)),
     Queue(group="late", queue_id=0, rates=(0, 0), first=(10, 60), client=None, min_offset=40),
 )
 NO_QUEUE = [

@@ -115,6 +115,50 @@ def test_snapshots_of_a_live_group(spark: SparkSession, running: Running, tmp_pa
     assert [row.messagesLeft for row in history] == [15, 5, 5]
 
 
+def test_a_topic_made_anew_between_snapshots_has_no_rate_over_both_and_is_an_alert(
+    spark: SparkSession, running: Running, tmp_path: Path
+) -> None:
+    topic, group = f"Lag{next(_numbers)}", f"lag-anew{next(_numbers)}"
+
+    def fill(count: int, offset: int) -> None:
+        running.create_topic(topic, 1)
+        running.send(topic, [Message(topic, b"x") for _ in range(count)], 0)
+        committed(running, group, topic, {0: offset})
+
+    def again(count: int, offset: int) -> None:
+        running.delete_topic(topic)
+        fill(count, offset)
+
+    fill(20, 10)
+    waited: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 2:
+            # Longer than before, and consumed further: no offset went back.
+            again(40, 30)
+        elif len(waited) == 3:
+            committed(running, group, topic, {0: 35})
+
+    given = {"nameServers": running.name_servers, "groups": group, "subscribe": topic}
+    given |= {"out": str(tmp_path), "samples": "3", "interval": "1"}
+    said: list[str] = []
+    report = lag.run(spark, given, said.append, wait=wait)
+    assert report.exit_code == 1
+    (alert,) = spark.read.parquet(f"{tmp_path}/alerts").collect()
+    assert (alert.kind, alert.topic, alert.queueId, alert.value) == ("made anew", topic, 0, 1.0)
+    (line,) = [it for it in said if "are not those of the snapshot before" in it]
+    assert f"1 queues are not those of the snapshot before: {topic}" in line
+    history = spark.read.parquet(f"{tmp_path}/history").orderBy("at").collect()
+    assert [row.messagesLeft for row in history] == [10, 10, 5]
+    assert [row.consumedRate is None for row in history] == [True, True, False]
+    # A later run compares with the last snapshot in the table.
+    again(60, 50)
+    lag.run(spark, {**given, "samples": "1"}, said.append, wait=lambda _: None)
+    (alert,) = spark.read.parquet(f"{tmp_path}/alerts").collect()
+    assert (alert.kind, alert.value) == ("made anew", 2.0)
+
+
 def test_members_and_the_queues_they_hold(
     spark: SparkSession, running: Running, tmp_path: Path
 ) -> None:
@@ -159,6 +203,7 @@ def test_rates_and_states_of_queues(story: dict[str, list[Any]]) -> None:
         ("gone", 0): "gone",
         ("gone", 1): "vanished",
         ("late", 0): "lost",
+        ("beyond", 0): "beyond",
     }
     found = {(row.group, row.queueId): row for row in story["queues"]}
     fast, slow = found["uneven", 0], found["uneven", 1]
@@ -202,6 +247,7 @@ def test_every_alert_has_its_reason(story: dict[str, list[Any]]) -> None:
         ("catch-up", "halted", None, None),
         ("stopped", "halted", 1, "m2"),
         ("lost", "late", 0, None),
+        ("beyond", "beyond", 0, None),
         ("gone", "gone", 0, None),
         ("vanished", "gone", 1, None),
         ("backward", "reset", 0, "r"),
@@ -209,7 +255,7 @@ def test_every_alert_has_its_reason(story: dict[str, list[Any]]) -> None:
         ("member without queues", "uneven", None, "spare"),
         ("no offsets", "fresh", None, None),
     }
-    assert story["lines"][-1] == "11 alerts"
+    assert story["lines"][-1] == "12 alerts"
     assert (
         "ALERT lost: late orders broker-a queue 0: 30 messages were deleted before they were"
         " consumed" in story["lines"]

@@ -146,14 +146,13 @@ def _queues(metadata: Metadata, options: MetaOptions) -> Iterator[Row]:
             stats = metadata.offsets(topic, addresses_of(broker))
             for queue in sorted(stats, key=lambda it: it.queue_id):
                 it = stats[queue]
-                time = dt.datetime.fromtimestamp(it.last_update / 1000, dt.UTC)
                 yield (
                     topic,
                     broker.broker_name,
                     queue.queue_id,
                     it.min_offset,
                     it.max_offset,
-                    time if it.last_update > 0 else None,
+                    _time(it.last_update),
                 )
 
 
@@ -174,10 +173,11 @@ def _groups(metadata: Metadata, options: MetaOptions) -> Iterator[Row]:
             for queue_id, offset in sorted(offsets.items()):
                 it = found[topic].get(queue_id)
                 if it is None:
-                    yield group, topic, name, queue_id, offset, None, None, None
+                    yield group, topic, name, queue_id, offset, None, None, None, None
                     continue
                 lag = max(0, it.max_offset - offset)
-                yield group, topic, name, queue_id, offset, it.max_offset, lag, it.min_offset
+                place = (group, topic, name, queue_id, offset)
+                yield *place, it.max_offset, lag, it.min_offset, _time(it.last_update)
 
 
 def _bounds(metadata: Metadata, topic: str, addresses: tuple[str, ...]) -> dict[int, TopicOffset]:
@@ -223,7 +223,7 @@ def _members(metadata: Metadata, options: MetaOptions) -> Iterator[Row]:
 
 
 def _time(given: object) -> dt.datetime | None:
-    """Return a time of a client's own clock; None for none, or for one that no clock shows."""
+    """Return a time of somebody's clock; None for none, or for one that no clock shows."""
     milliseconds = _count(given)
     if milliseconds is None or not 0 < milliseconds < TIME_MAX_MS:
         return None

@@ -71,6 +71,7 @@ META = {
         "maxOffset": "bigint",
         "lag": "bigint",
         "minOffset": "bigint",
+        "lastStoreTimestamp": "timestamp",
     },
     "members": {
         "group": "string",

@@ -359,7 +359,6 @@ impl Batch {
         self.ends.clear();
     }
 
-<<<<<<< HEAD
     /// Returns what became of each; `None` is for the handlers.
     fn feed(&self, (ingest, store): (&mut Ingest, &Store), now_ms: i64) -> Vec<Option<Outcome>> {
         let mut reads = Vec::with_capacity(self.sends.len());
@@ -373,42 +372,6 @@ impl Batch {
             let data = self.frames.get(start..*end).unwrap_or_default();
             start = *end;
             reads.push(Read { key, data });
-=======
-    /// Returns the answers by number; there is none for what the handlers would get.
-    fn feed(
-        &mut self,
-        (ingest, store): (&mut Ingest, &Store),
-        now_ms: i64,
-    ) -> HashMap<i32, Outcome> {
-        let peer = self
-            .sends
-            .first()
-            .map(|first| first.head.peer.parse::<SocketAddr>());
-        let Some(Ok(peer)) = peer else {
-            return HashMap::new();
-        };
-        ingest.open(CONNECTION, &host::encode(peer), false);
-        // What is left over is known by having no answer.
-        let fed = ingest.feed(store, CONNECTION, &self.frames, now_ms, &mut |_, _| ());
-        ingest.close(CONNECTION);
-        let replies = fed.replies.pieces(0).collect::<Vec<_>>().concat();
-        ingest.recycle(fed.replies);
-        let mut found = HashMap::with_capacity(self.sends.len());
-        let mut rest = replies.as_slice();
-        while let Ok(Some(frame)) = frame::cut(rest, usize::MAX >> 1) {
-            rest = rest.get(frame.size..).unwrap_or_default();
-            let Ok(header) = frame.decode_header() else {
-                continue;
-            };
-            let offset = header.get("queueOffset").and_then(|text| text.parse().ok());
-            let outcome = match offset {
-                Some(offset) if header.code == 0 => {
-                    Ok((offset, header.get("transactionId").map(str::to_owned)))
-                }
-                _ => Err(header.remark.as_deref().unwrap_or("not stored").to_owned()),
-            };
-            found.insert(header.opaque, outcome);
->>>>>>> 94bc8598 (core: say handler for what was a processor)
         }
         let fed = ingest.feed_together(store, &reads, now_ms);
         (key..CONNECTION).for_each(|key| ingest.close(key));

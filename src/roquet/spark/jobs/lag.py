@@ -21,6 +21,7 @@ from roquet.spark.jobs.shared.queries import in_one_task, sql
 from roquet.spark.jobs.shared.report import Report
 from roquet.spark.jobs.watching import lag_queries
 from roquet.spark.jobs.watching.lag_page import gauges, lines, page
+from roquet.spark.jobs.watching.same_queues import SameQueues
 from roquet.spark.option_table import Given
 from roquet.spark.options import MetaOptions
 from roquet.spark.source import register
@@ -40,7 +41,7 @@ _NEEDED: Final = ("at", "group", "topic", "brokerName", "queueId", "offset", "ma
 _SNAPSHOTS: Final = (
     "at timestamp, `group` string, topic string, brokerName string, queueId int, offset bigint,"
     " minOffset bigint, maxOffset bigint, `lag` bigint, clientId string, address string,"
-    " lastPullTimestamp timestamp"
+    " lastPullTimestamp timestamp, lastStoreTimestamp timestamp, anew boolean"
 )
 
 
@@ -183,6 +184,8 @@ def _take(
     wait: Callable[[float], None],
 ) -> None:
     due = clock.now_ms()
+    same = SameQueues(MetaOptions.parse(wanted.reading), say)
+    same.begin(spark, wanted.snapshots, _SNAPSHOTS)
     for taking in range(1, wanted.samples + 1):
         wait(max(0.0, (due - clock.now_ms()) / 1000))
         at = clock.now_ms()
@@ -190,9 +193,9 @@ def _take(
         now = {**wanted.reading, "unreachableTimeoutMs": "0"}
         meta = spark.read.format("roquet-meta").options(**now)
         frames = {name: meta.option("table", name).load() for name in ("groups", "members")}
-        taken = in_one_task(sql(spark, lag_queries.SNAPSHOT, {"at": at}, **frames)).persist()
+        taken = sql(spark, lag_queries.SNAPSHOT, {"at": at}, **frames).persist()
         try:
-            taken.write.mode("append").parquet(wanted.snapshots)
+            in_one_task(same.marked(taken)).write.mode("append").parquet(wanted.snapshots)
             (row,) = taken.selectExpr(
                 "count(distinct `group`) as groups",
                 "count(queueId) as queues",

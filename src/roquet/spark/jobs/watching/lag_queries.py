@@ -8,6 +8,7 @@ SNAPSHOT: Final = """
 select timestamp_millis(:at) as at, coalesce(g.`group`, m.`group`) as `group`,
   coalesce(g.topic, m.topic) as topic, coalesce(g.brokerName, m.brokerName) as brokerName,
   coalesce(g.queueId, m.queueId) as queueId, g.offset, g.minOffset, g.maxOffset, g.lag,
+  g.lastStoreTimestamp,
   m.clientId, m.address, m.lastPullTimestamp
 from {groups} g full outer join (
   select *, row_number() over (
@@ -22,12 +23,12 @@ where (:groups = '' or array_contains(split(:groups, ','), `group`))
   and (:topics = '' or topic is null or array_contains(split(:topics, ','), topic))
   and (:pattern = '' or topic is null or regexp_like(topic, concat('^(?:', :pattern, ')$')))
   and (:begin < 0 or unix_millis(at) >= :begin) and (:end < 0 or unix_millis(at) < :end)"""
-# An offset that goes back, or a queue that is shorter than it was, is no rate.
+# An offset that goes back, or a queue that is shorter than it was or another one, is no rate.
 STEPS: Final = """
 select *, if(back, null, try_divide(moved, seconds)) as consumedRate,
   if(back, null, try_divide(came, seconds)) as producedRate
 from (
-  select *, coalesce(moved < 0 or came < 0, false) as back from (
+  select *, coalesce(anew, false) or coalesce(moved < 0 or came < 0, false) as back from (
     select *, offset - lag(offset) over w as moved, maxOffset - lag(maxOffset) over w as came,
       (unix_millis(at) - lag(unix_millis(at)) over w) / 1000 as seconds
     from {chosen} where offset is not null
@@ -45,6 +46,7 @@ select *, case
   when seen < unix_millis(newest) then 'vanished'
   when maxOffset is null then 'gone'
   when offset < minOffset then 'lost'
+  when offset > maxOffset then 'beyond'
   when messagesLeft = 0 then 'caught up'
   when consumedRate is null then 'unknown'
   when consumedRate = 0 and stoppedSeconds >= :stopped then 'stopped'
@@ -62,7 +64,8 @@ from (
       sum(if(recent and not back, seconds, null))) as consumedRate,
     try_divide(sum(if(recent and not back, came, null)),
       sum(if(recent and not back, seconds, null))) as producedRate,
-    count_if(recent and back) as backward,
+    count_if(recent and back and not coalesce(anew, false)) as backward,
+    count_if(recent and anew) as anew,
     (unix_millis(newest) - coalesce(max(if(moved <> 0 or `lag` = 0, unix_millis(at), null)),
       min(unix_millis(at)))) / 1000 as stoppedSeconds
   from (select *, at > newest - make_dt_interval(0, 0, 0, :window) as recent
@@ -99,19 +102,27 @@ from {now} where messagesLeft > :ignore and consumedRate is not null
   and coalesce(secondsToCatchUp > :maxCatchUp, true)
 union all
 select state, `group`, topic, brokerName, queueId, clientId,
-  case state when 'stopped' then stoppedSeconds when 'lost' then minOffset - offset end,
+  case state when 'stopped' then stoppedSeconds when 'lost' then minOffset - offset
+    when 'beyond' then offset - maxOffset end,
   if(state = 'stopped', cast(:stopped as double), null),
   case state
     when 'stopped' then concat(messagesLeft, ' messages left, none consumed for ',
       cast(round(stoppedSeconds) as bigint), ' s')
     when 'lost' then concat(minOffset - offset, ' messages were deleted before they were consumed')
+    when 'beyond' then concat('offset ', offset, ' is behind the end of the queue, ', maxOffset,
+      ': what is left is not known')
     when 'gone' then concat('offset ', offset, ' of a queue that is not there')
     else 'is in earlier snapshots, not in the last' end
-from {queues} where state in ('stopped', 'lost', 'gone', 'vanished')
+from {queues} where state in ('stopped', 'lost', 'beyond', 'gone', 'vanished')
 union all
 select 'backward', `group`, topic, brokerName, queueId, clientId, backward, null,
   'the offset went back, or the queue became shorter'
 from {queues} where backward > 0
+union all
+select 'made anew', `group`, topic, brokerName, queueId, clientId, anew, null,
+  'is not the queue of the snapshot before: its topic was made anew, or a replica with less became'
+  || ' master; rates are of the time since'
+from {queues} where anew > 0
 union all
 select if(state = 'slow', 'slow member', 'member without queues'), `group`, null, null, null,
   clientId, consumedRate, if(state = 'slow', cast(:slow as double), null),

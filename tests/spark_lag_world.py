@@ -63,9 +63,9 @@ STORY = (
     # The topic is deleted after a minute, the offset stays; another one ends before the last.
     Queue(group="gone", queue_id=0, rates=(0, 0), first=(7, 7), client=None, gone_from=6),
     Queue(group="gone", queue_id=1, rates=(0, 0), first=(7, 7), client=None, steps=range(5)),
-    # What it has not read was deleted by age.
     # In the last snapshot its offset is behind the end.
     Queue(group="beyond", queue_id=0, rates=(0, 0), first=(30, 30), client=None, jump=(12, 50)),
+    # What it has not read was deleted by age.
     Queue(group="late", queue_id=0, rates=(0, 0), first=(10, 60), client=None, min_offset=40),
 )
 NO_QUEUE = [

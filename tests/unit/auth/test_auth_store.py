@@ -138,6 +138,7 @@ def test_start_warns_of_a_super_user_that_comes_back_and_of_no_user_at_all(
     file = AuthFile(tmp_path / NAME)
     asyncio.run(Users(file).start())
     assert "nobody can get in: set initAuthenticationUser" in caplog.text
+    assert "users of RocketMQ" not in caplog.text
     caplog.clear()
     asyncio.run(Users(file, [super_user(("root", "p"))]).start())
     assert caplog.text == ""
@@ -145,3 +146,18 @@ def test_start_warns_of_a_super_user_that_comes_back_and_of_no_user_at_all(
     asyncio.run(Users(file, [super_user(("root", CANARY))]).start())
     assert "User:root was made at the start with type Super beside 1 other users" in caplog.text
     assert CANARY not in caplog.text
+
+
+def test_start_beside_users_of_rocketmq_says_that_they_are_not_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "users").mkdir()
+    (tmp_path / "users" / "CURRENT").write_text("MANIFEST-000001\n")
+    file = AuthFile(tmp_path / NAME)
+    root = super_user(("root", "p"))
+    asyncio.run(Users(file, [root]).start())
+    said = f"{tmp_path / 'users'} has users of RocketMQ that cannot be read here"
+    assert said in caplog.text
+    caplog.clear()
+    asyncio.run(Users(file, [root]).start())
+    assert said not in caplog.text

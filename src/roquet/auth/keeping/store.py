@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MAGIC = b"roquet-auth 1"
 NAME = "users.auth"
+_JAVA = "users"
+"""RocketMQ's database of users (LocalAuthenticationMetadataProvider), in RocksDB's form."""
 SIZE_MAX = 64 * 1024 * 1024
 
 
@@ -50,6 +52,12 @@ class AuthFile:
                 f"{self.path}: {error}; put back a copy of the file, or move it away to begin"
                 " without users"
             ) from None
+
+    @property
+    def unread(self) -> Path | None:
+        """The folder of users that a RocketMQ broker left beside the file, or None."""
+        folder = self.path.with_name(_JAVA)
+        return folder if (folder / "CURRENT").exists() else None
 
     def save(self, directory: Directory) -> None:
         """Write everything; it is durable then. Raises AuthFault when too large, and OSError."""

@@ -61,6 +61,12 @@ class Users:
     async def start(self) -> None:
         """Read the file and add what is absent. Raises Corrupt, UsageError, OSError."""
         found = await asyncio.to_thread(self._file.load)
+        if found is None and (folder := await asyncio.to_thread(lambda: self._file.unread)):
+            log.warning(
+                "%s has users of RocketMQ that cannot be read here: clients that sign with them are"
+                " refused until roquet auth import, or a copy of users.auth, brings them",
+                folder,
+            )
         self.now = found or Directory()
         before = self.now
         try:

@@ -20,6 +20,7 @@ from auth_harness import PROVIDERS
 from cli_shell import Shell
 from interop_world import our_broker, our_name_server, registered, until
 from roquet.acl.credentials import Credentials
+from roquet.auth.keeping.store import NAME, AuthFile
 from roquet.base.clock import SystemClock
 from roquet.cli.app import run
 from roquet.protocol.command import Command
@@ -348,6 +349,12 @@ def test_refusals_end_our_tool_with_one_line(
     assert "username cannot be null" in err
     assert err.count("\n") == 1
     assert "canary-of-x" not in err
+
+
+def test_users_in_the_store_of_a_java_broker_are_known_to_be_unread(both: Both) -> None:
+    unread = AuthFile(both.java.store / "config" / NAME).unread
+    assert unread == both.java.store / "config" / "users"
+    assert AuthFile(both.ours.store / "config" / NAME).unread is None
 
 
 def test_users_and_policies_of_a_java_broker_are_imported(

@@ -47,6 +47,23 @@ def test_a_machine_that_is_ready(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert not (tmp_path / "store").exists(), "it changes nothing"
 
 
+def test_users_that_a_start_would_not_see_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    users = ("authenticationEnabled=true", "authorizationEnabled=true")
+    assert looks(capsys, tmp_path, *SMALL)[1]["users"]["verdict"] == "ok"
+    assert looks(capsys, tmp_path, *SMALL, *users)[1]["users"]["found"].startswith("0 in ")
+    java = tmp_path / "store" / "config" / "users"
+    java.mkdir(parents=True)
+    (java / "CURRENT").write_text("MANIFEST-000001\n")
+    code, found = looks(capsys, tmp_path, *SMALL, *users)
+    assert (code, found["users"]["verdict"]) == (0, "warn")
+    assert "roquet auth import" in found["users"]["helps"]
+    (java.parent / "users.auth").write_text("damaged")
+    code, found = looks(capsys, tmp_path, *SMALL, *users)
+    assert (code, found["users"]["verdict"]) == (1, "FAIL")
+
+
 def test_what_stands_in_the_way_is_named_with_what_helps(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

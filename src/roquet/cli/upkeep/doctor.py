@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roquet.auth.keeping.store import NAME, AuthFile
 from roquet.base.clock import SystemClock
 from roquet.base.errors import Refused, RoquetError
 from roquet.cli.output import json_line, line, table
@@ -125,7 +126,7 @@ def _start(config: BrokerConfig) -> Iterator[Look]:
     def accounts() -> str:
         files = make_accounts(config, clock)
         if files is None:
-            return "none needed: aclEnable is false"
+            return "none: aclEnable is false"
         asyncio.run(files.start())
         return f"{len(files.table.accounts)} in {files.main}"
 
@@ -143,7 +144,24 @@ def _start(config: BrokerConfig) -> Iterator[Look]:
     yield Look(Verdict.OK, "parts", "fit together")
     yield _tried("TLS", certificates)
     yield _tried("accounts", accounts)
+    yield _users(config)
     yield _tried("tables", tables)
+
+
+def _users(config: BrokerConfig) -> Look:
+    """Read users and policies of 5.x, as a start does; name those that it would not see."""
+    about = "users"
+    if not config.auth.enabled:
+        return Look(Verdict.OK, about, "none: authenticationEnabled is false")
+    file = AuthFile(config.store.config_folder / NAME)
+    try:
+        found = file.load()
+    except (RoquetError, OSError) as error:
+        return Look(Verdict.FAIL, about, str(error), _SAME_WORDS)
+    if found is None and file.unread is not None:
+        text = f"{file.unread} has users of RocketMQ that cannot be read here"
+        return Look(Verdict.WARN, about, text, "bring them by roquet auth import, before it ends")
+    return Look(Verdict.OK, about, f"{0 if found is None else len(found.users)} in {file.path}")
 
 
 def _tried(about: str, look: Callable[[], str]) -> Look:

@@ -240,6 +240,9 @@ nightly: all interop partition powerloss fuzz setting-mutants test-nightly test-
 	$(PY) -m tools.faults.proxy_kill --kills 40
 	$(PY) -m tools.fuzz.grpc_calls --seconds 900 --mode cluster
 	$(PY) -m tools.fuzz.grpc_calls --seconds 900 --mode local
+	$(PY) -m tools.fuzz.grpc_frames --frames 10000000 --mode cluster
+	$(PY) -m tools.fuzz.grpc_frames --frames 10000000 --mode local
+	for make in java go python nodejs; do $(PY) -m tools.faults.proxy.kill_clients --client $$make --kills 100 || exit 1; done
 	$(PY) -m tools.faults.crash --processors --cycles $(CYCLES)
 	$(MAKE) attack
 	$(MAKE) kills

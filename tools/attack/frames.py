@@ -100,8 +100,8 @@ def hostile(rng: random.Random) -> bytes:
     return frame[: rng.randrange(len(frame))] if kind == 4 else frame
 
 
-def request(rng: random.Random, body: bytes) -> bytes:
-    """Draw a frame that is well formed around fields that are not."""
+def request(rng: random.Random, body: bytes, odd_header: float = 0.03) -> bytes:
+    """Draw a frame that is well formed around fields that are not; some have an odd header."""
     if rng.random() < POP_SHARE:
         code, fields, body = pop_fields.drawn(rng)
         opaque, flag = rng.choice((1, -1, 2**31 - 1)), rng.choice((0, 0, 0, 0, 2))
@@ -109,7 +109,7 @@ def request(rng: random.Random, body: bytes) -> bytes:
         return encode({**common, "opaque": opaque, "flag": flag, "extFields": fields}, body)
     names = rng.sample(FIELDS, rng.randrange(0, len(FIELDS)))
     ext: dict[str, object] = {name: rng.choice(VALUES) for name in names}
-    if rng.random() < 0.1:
+    if rng.random() < 3 * odd_header:
         ext[rng.choice(FIELDS)] = rng.choice((None, 5, [], {"a": "b"}, True, 1.5))
     header: dict[str, object] = {
         "code": rng.choice(CODES),
@@ -119,9 +119,12 @@ def request(rng: random.Random, body: bytes) -> bytes:
         "flag": rng.choice((0, 0, 0, 0, 1, 2)),
         "extFields": ext,
     }
-    if rng.random() < 0.03:
+    if rng.random() < odd_header:
         header[rng.choice(tuple(header))] = rng.choice((2**31, -1, "x", None, [], 1.5, True))
     return encode(header, body)
+
+
+BOMB = zlib.compress(bytes(1 << 22))
 
 
 def draw_body(rng: random.Random) -> bytes:
@@ -134,7 +137,7 @@ def draw_body(rng: random.Random) -> bytes:
         lambda: b'{"consumerDataSet":[{"groupName":1}],"producerDataSet":{}}',
         lambda: json.dumps({"mqSet": [{"topic": TOPIC, "queueId": 2**40}] * 50}).encode(),
         lambda: json.dumps({"topicConfigTable": {"x" * 300: {"readQueueNums": -1}}}).encode(),
-        lambda: zlib.compress(bytes(1 << 22)),
+        lambda: BOMB,
         lambda: struct.pack(">i", -5) + rng.randbytes(80),
         lambda: bytes(1 << 16),
     ))()  # fmt: skip
@@ -216,13 +219,13 @@ def flood(port: int, frames: int, rng: random.Random, use: str) -> int:
     return answered
 
 
-def good(address: str, code: int, ext: dict[str, str]) -> None:
+def good(address: str, code: int, ext: dict[str, str], body: bytes = b"") -> None:
     """Ask something right. Raises OSError when nobody answers in time."""
     end = time.monotonic() + ANSWER_S
     while True:
         try:
             with RawClient(address) as client:
-                client.call(code, ext)
+                client.call(code, ext, body)
         except OSError:
             if time.monotonic() > end:
                 raise
@@ -285,7 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for victim in victims:
             good(f"127.0.0.1:{victim.ports['listen']}", 206, {})
-        good(f"127.0.0.1:{broker}", 10, MESSAGE)
+        good(f"127.0.0.1:{broker}", 10, MESSAGE, b"a message")
         findings = attack(victims, given.frames, rng)
     finally:
         for victim in victims:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TOPIC, GROUP = "ProxyKills", "proxy_killers"
 BROKERS = ("one", "two")
 MAKE_TOPIC, MAKE_GROUP = 17, 200
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 SMALL = {
     "brokerIP1": "127.0.0.1",
     "mappedFileSizeCommitLog": str(16 << 20),

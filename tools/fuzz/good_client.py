@@ -7,12 +7,12 @@ of input it prints what has happened since the line before, as JSON.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import subprocess
 import sys
 import threading
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from roquet.base.overriding import override
@@ -103,7 +103,7 @@ class _Work:
             while True:
                 found = self._timed("receive", lambda: self._receive(client, topic, group))
                 if found:
-                    self._timed("ack", partial(self._ack, client, topic, group, found))
+                    self._timed("ack", functools.partial(self._ack, client, topic, group, found))
 
     def report(self) -> Report:
         with self._lock:

@@ -26,6 +26,7 @@ import base64
 import collections
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import random
@@ -36,7 +37,6 @@ import sys
 import tempfile
 import threading
 import time
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,6 +147,10 @@ class Ledger:
         """What may not be if there is one copy of the message."""
         self.findings: list[str] = []
         self.counts: collections.Counter[str] = collections.Counter()
+
+    def has_stored(self, count: int) -> bool:
+        """Tell whether so many messages were confirmed."""
+        return len(self.stored) >= count
 
     def count(self, what: str) -> None:
         """Count an outcome."""
@@ -408,16 +412,12 @@ class Plan:
     """Most seconds between sends that are confirmed again and the next kill."""
 
 
-def _has(ledger: Ledger, count: int) -> bool:
-    return len(ledger.stored) >= count
-
-
 def kill(world: World, ledger: Ledger, plan: Plan, rng: random.Random) -> tuple[int, float]:
     """Kill the proxy; return how often, and how long sends were away. Raises Finding."""
     longest, turn, end = 0.0, 0, time.monotonic() + plan.within_s
     while turn < plan.kills and time.monotonic() < end and not ledger.findings:
         goal, since = len(ledger.stored) + BATCH, time.monotonic()
-        until("sends are confirmed", partial(_has, ledger, goal), AGAIN_S)
+        until("sends are confirmed", functools.partial(ledger.has_stored, goal), AGAIN_S)
         longest = max(longest, time.monotonic() - since)
         time.sleep(rng.uniform(0.0, plan.every_s))
         world.proxy.kill()

@@ -242,6 +242,10 @@ class Worker(threading.Thread):
         except Finding as finding:
             with self.ledger.lock:
                 self.ledger.findings.append(str(finding))
+        except (OSError, ValueError):
+            # Its client was ended at the end of the run.
+            if not self.ending.is_set():
+                raise
 
     def turn(self) -> None:
         """Work once."""

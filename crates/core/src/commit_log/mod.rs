@@ -214,10 +214,11 @@ impl CommitLog {
         self.flushed_whole.load(Ordering::Acquire)
     }
 
-    /// Leases `size` bytes at `from`; `None` when they are not (or no longer) there.
+    /// Leases `size` bytes at `from`; `None` when they are not (or no longer) there, or the disk
+    /// cannot give them.
     pub fn lease(&self, from: u64, size: u64) -> Option<Lease> {
         let to = from.checked_add(size).filter(|to| *to <= self.written())?;
-        Lease::new(self.segment_at(from)?, from, to)
+        Lease::new(self.segment_at(from)?, from, to).filter(|lease| lease.check().is_ok())
     }
 
     /// Leases what follows `from` in its file, up to `limit`.

@@ -6,6 +6,7 @@
 //! writes into the second property is dropped; and a queue is named once by a record at most.
 
 use crate::codec::properties;
+use crate::codec::record::RecordView;
 use crate::consume_queue::check_topic;
 
 /// What the name of a light queue begins with.
@@ -40,6 +41,18 @@ pub(crate) fn may_be_stored(topic: &str) -> bool {
 /// Java's, since nobody may see it before its transaction is committed.
 fn may_be_given(topic: &str) -> bool {
     may_be_stored(topic) && !topic.starts_with("RMQ_SYS_")
+}
+
+/// Whether a record is the one at an offset of a queue, light or not.
+pub(crate) fn is_place(record: &RecordView<'_>, topic: &str, queue_id: i32, at: u64) -> bool {
+    if is_light(topic) && queue_id == QUEUE_ID {
+        let parent = std::str::from_utf8(record.topic).unwrap_or_default();
+        let mut places = places(parent, record.properties).into_iter();
+        return places.any(|place| place == (topic, at));
+    }
+    record.topic == topic.as_bytes()
+        && record.queue_id == queue_id
+        && record.queue_offset == at.cast_signed()
 }
 
 /// The light queues of a stored record and its offset in each; none when the two properties do not

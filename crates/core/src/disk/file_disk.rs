@@ -1,6 +1,7 @@
 //! The disk of the operating system.
 
 use crate::disk::at_path::at_path;
+use crate::disk::bad_pages::GuardedMap;
 use crate::disk::{Bytes, Disk, DiskFile, Space};
 use memmap2::{Mmap, MmapOptions};
 use std::fs::{self, File, OpenOptions};
@@ -167,11 +168,11 @@ impl DiskFile for PosixFile {
             }
             let len = usize::try_from(self.len)
                 .map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
-            // SAFETY: the file is never shortened while it is in use (rule of the `disk` module), so
-            // that every page of the map stays backed; bytes that change below it are handled as
-            // bytes and checked, never as typed data.
+            // SAFETY: we never shorten a file while it is in use (rule of the `disk` module), and a
+            // page that cannot be read, also because others did, is replaced (`bad_pages`); bytes
+            // that change below it are handled as bytes and checked, never as typed data.
             let map: Mmap = unsafe { MmapOptions::new().len(len).map(&self.file)? };
-            Ok(Arc::new(map))
+            Ok(Arc::new(GuardedMap::new(map)))
         })
     }
 

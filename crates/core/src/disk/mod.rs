@@ -7,6 +7,7 @@
 
 pub(crate) mod ahead;
 pub mod at_path;
+pub(crate) mod bad_pages;
 pub mod file_cache;
 pub mod file_disk;
 pub(crate) mod note_file;

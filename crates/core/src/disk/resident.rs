@@ -10,6 +10,11 @@ static PAGE: LazyLock<usize> = LazyLock::new(|| {
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 });
 
+/// Bytes of a page of this system.
+pub(crate) fn page_size() -> usize {
+    *PAGE
+}
+
 /// Whether every page of mapped bytes is in memory now, so that reading them waits for no disk.
 ///
 /// It may be gone a moment later. `bytes` must lie in a map of whole pages.

@@ -1,7 +1,8 @@
 //! One file of the commit log: its place in the log, its bytes, and who still reads them.
 
+use crate::disk::bad_pages;
 use crate::disk::{Bytes, Disk, DiskFile, Space};
-use crate::store::error::StoreError;
+use crate::store::error::{ErrorKind, StoreError};
 use std::io;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -141,6 +142,18 @@ impl Segment {
         read.map_err(|error| StoreError::io("read", &self.path, &error))
     }
 
+    /// What is wrong when pages of it cannot be read.
+    pub(crate) fn unreadable(&self) -> StoreError {
+        StoreError::new(
+            ErrorKind::Io,
+            format!(
+                "{} has pages that cannot be read: the disk fails, or somebody has cut the file; \
+                 copy the store to a sound disk or take a slave's, and start there",
+                self.path.display()
+            ),
+        )
+    }
+
     /// Writes at a log offset.
     pub fn write(&self, data: &[u8], at: u64) -> io::Result<()> {
         match at.checked_sub(self.base) {
@@ -261,6 +274,14 @@ impl Lease {
     /// Log offset behind the last byte.
     pub fn to(&self) -> u64 {
         self.to
+    }
+
+    /// Fails when the disk cannot give the bytes: they read as zeros then.
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        if bad_pages::is_readable(self) {
+            return Ok(());
+        }
+        Err(self.segment.unreadable())
     }
 
     /// Takes in bytes that follow directly; false when they do not, or are in another file.

@@ -22,6 +22,7 @@ pub use sinks::{DispatchSink, Entry, LastRecord, Progress};
 
 use crate::codec::record::{self, Parsed, RecordView};
 use crate::commit_log::{CommitLog, NextOffsets};
+use crate::disk::bad_pages;
 use crate::store::error::{ErrorKind, StoreError};
 use crate::store::events::{News, Watcher};
 use crate::store::health::hold;
@@ -252,6 +253,9 @@ impl Dispatcher {
             match record::parse(&lease, at, false) {
                 Parsed::Record { view, size } => {
                     let next = behind(here, &view, size);
+                    if bad_pages::is_bad(lease.get(at..at + size as usize).unwrap_or_default()) {
+                        return Err(lost(here, "the disk cannot read it"));
+                    }
                     self.offer(&view, next, reached, fresh)?;
                     at += size as usize;
                 }

@@ -24,15 +24,16 @@ pub mod deleted;
 pub(crate) mod extent;
 mod no_log;
 pub(crate) mod queue_ends;
+mod scan;
 pub(crate) mod tail;
 
-use crate::codec::record::{self, Parsed, RecordView};
+use crate::codec::record::{self, Parsed};
 use crate::commit_log::{CommitLog, NextOffsets};
-use crate::consume_queue::light_queues;
 use crate::disk::segment::Segment;
-use crate::dispatch::{Derived, Found, LastRecord};
+use crate::dispatch::{Derived, LastRecord};
 use crate::recovery::checkpoint::{Checkpoint, Known};
 use crate::recovery::queue_ends::{Audit, Ends, Seen};
+use crate::recovery::scan::{in_place, scan, Scan};
 use crate::recovery::tail::Behind;
 use crate::store::config::RecoveryConfig;
 use crate::store::error::StoreError;
@@ -111,14 +112,6 @@ struct Plan {
     durable: u64,
     /// The first byte of the log.
     min: u64,
-}
-
-/// How a scan ended.
-enum Scan {
-    /// At the end of all that can be read.
-    End(Recovered, Option<String>),
-    /// A queue lacks units that only older files have.
-    Hole,
 }
 
 /// Finds the end of the log, makes it the end on disk, and brings queues and index up to it.
@@ -315,122 +308,6 @@ fn durable_queues(segments: &[Arc<Segment>], checkpoint: Checkpoint) -> Option<u
         .rev()
         .find(older)
         .map(|segment| segment.base())
-}
-
-fn scan(
-    segments: &[Arc<Segment>],
-    derived: &Derived,
-    before: &Before<'_>,
-    plan: Plan,
-    seen: &mut Seen,
-) -> Result<Scan, StoreError> {
-    let mut found = Recovered {
-        end: plan.from,
-        ..Recovered::default()
-    };
-    for segment in segments
-        .iter()
-        .filter(|segment| segment.base() >= plan.from)
-    {
-        if segment.base() != found.end {
-            return Ok(Scan::End(found, Some("a file is missing".to_owned())));
-        }
-        let map = segment.map_anew()?;
-        let bytes: &[u8] = &map;
-        let mut at = 0;
-        loop {
-            match record::parse(bytes, at, before.settings.check_crc) {
-                Parsed::Record { view, size } if in_place(&view, found.end) => {
-                    if lacks_a_part(before, bytes, at, &view) {
-                        return Ok(Scan::End(found, Some("a part is missing".to_owned())));
-                    }
-                    if !restore(derived, &view, plan, found.end, seen)? {
-                        return Ok(Scan::Hole);
-                    }
-                    found.last = Some(LastRecord {
-                        start: found.end,
-                        time: view.store_timestamp,
-                    });
-                    found.records += 1;
-                    found.bytes += u64::from(size);
-                    found.end += u64::from(size);
-                    at += size as usize;
-                }
-                Parsed::Blank { .. } => break,
-                Parsed::End => return Ok(Scan::End(found, None)),
-                Parsed::Record { .. } => {
-                    return Ok(Scan::End(found, Some("it belongs elsewhere".to_owned())));
-                }
-                Parsed::Broken { why, .. } => {
-                    return Ok(Scan::End(found, Some(format!("{why:?}").to_lowercase())));
-                }
-            }
-        }
-        found.end = segment.end();
-    }
-    Ok(Scan::End(found, None))
-}
-
-/// Whether a part of the record at `at` of its file may never have been written, although its lengths
-/// and its body are right.
-fn lacks_a_part(before: &Before<'_>, bytes: &[u8], at: usize, record: &RecordView<'_>) -> bool {
-    let start = record.physical_offset.cast_unsigned();
-    let end = at + record.total_size as usize;
-    let is_torn = || tail::may_be_torn(bytes.get(at..end).unwrap_or_default(), record, at);
-    let is_last = || matches!(record::parse(bytes, end, false), Parsed::End);
-    (before.may_be_lost(start) == Some(true) && is_torn())
-        || (before.may_be_unfinished(start) && tail::ends_in_zero(record) && is_last())
-}
-
-fn in_place(record: &RecordView<'_>, at: u64) -> bool {
-    record.physical_offset.cast_unsigned() == at
-}
-
-/// Gives a record's unit and keys back; false when units before it are missing from its queue.
-fn restore(
-    derived: &Derived,
-    record: &RecordView<'_>,
-    plan: Plan,
-    at: u64,
-    seen: &mut Seen,
-) -> Result<bool, StoreError> {
-    let topic = String::from_utf8_lossy(record.topic);
-    let has_queue = Derived::is_queued(record) && !derived.deleted.covers(&topic, at);
-    let places = derived.places(&topic, record);
-    if has_queue {
-        seen.add(record, at);
-    }
-    for (name, offset) in &places {
-        seen.add_light(name, *offset, at);
-    }
-    if at < plan.queues && at <= plan.index {
-        return Ok(true);
-    }
-    let found = Found::of(record);
-    let whole = plan.queues <= plan.min;
-    let is_hole = |topic: &str, queue_id, offset| {
-        !whole && u64::try_from(offset).is_ok_and(|it| it > derived.queues.max(topic, queue_id))
-    };
-    if at >= plan.queues && has_queue {
-        let place = (topic.as_ref(), record.queue_id, record.queue_offset);
-        if is_hole(place.0, place.1, place.2) {
-            return Ok(false);
-        }
-        derived.forget_deleted(place, at)?;
-        derived.put_unit(&topic, record, &found)?;
-    }
-    for (name, offset) in places.into_iter().filter(|_| at >= plan.queues) {
-        let place = (name, light_queues::QUEUE_ID, offset.cast_signed());
-        if is_hole(place.0, place.1, place.2) {
-            return Ok(false);
-        }
-        derived.forget_deleted(place, at)?;
-        derived.put_light(&topic, record, &found, (name, offset))?;
-    }
-    if at > plan.index || plan.index == 0 {
-        derived.put_keys(&topic, record, &found)?;
-    }
-    Ok(true)
 }
 
 /// Says why the log cannot end where what was read ends, when that would lose too much.

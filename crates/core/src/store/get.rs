@@ -1,10 +1,11 @@
 //! Reading from a queue: statuses, next offsets and limits of Java's `getMessage` (spec: store §13).
 
-use crate::codec::record::{self, Parsed, RecordView};
+use crate::codec::record::{self, Parsed};
 use crate::commit_log::CommitLog;
 use crate::consume_queue::light_queues;
 use crate::consume_queue::{ConsumeQueues, Unit, UNIT_SIZE};
 use crate::disk::ahead;
+use crate::disk::bad_pages;
 use crate::disk::segment::{Lease, Segment};
 use crate::filter::Filter;
 use crate::store::config::GetConfig;
@@ -389,10 +390,14 @@ impl Getter<'_> {
         if let Some(filter) = wanted.filter {
             // The checksum covers the body only, so that what is not wanted need not be summed up.
             if let Parsed::Record { view, .. } = record::parse(record, 0, false) {
-                if is_at(view.physical_offset, unit) && !filter.matches(view.properties) {
+                let is_there = is_at(view.physical_offset, unit) && !bad_pages::is_bad(record);
+                if is_there && !filter.matches(view.properties) {
                     return Look::Unwanted;
                 }
             }
+        }
+        if !bad_pages::is_readable(record) {
+            return Look::Damaged("the disk cannot read its record");
         }
         let Parsed::Record { view, size } = record::parse(record, 0, true) else {
             return Look::Damaged("its record is damaged");
@@ -400,23 +405,11 @@ impl Getter<'_> {
         if size != unit.size || !is_at(view.physical_offset, unit) {
             return Look::Damaged("its unit is not where a record begins");
         }
-        if Self::belongs(wanted, at, &view) {
+        if light_queues::is_place(&view, wanted.topic, wanted.queue_id, at) {
             Look::Wanted
         } else {
             Look::Damaged("its unit is of another place")
         }
-    }
-
-    /// Whether a record is the one at this offset of this queue.
-    fn belongs(wanted: &Wanted<'_>, at: u64, record: &RecordView<'_>) -> bool {
-        if light_queues::is_light(wanted.topic) && wanted.queue_id == light_queues::QUEUE_ID {
-            let topic = std::str::from_utf8(record.topic).unwrap_or_default();
-            let mut places = light_queues::places(topic, record.properties).into_iter();
-            return places.any(|place| place == (wanted.topic, at));
-        }
-        record.topic == wanted.topic.as_bytes()
-            && record.queue_id == wanted.queue_id
-            && record.queue_offset == at.cast_signed()
     }
 }
 

@@ -20,13 +20,15 @@ impl Store {
         if from >= limit {
             return Ok(None);
         }
-        let lease = self.log.copyable(from, most, limit);
-        lease.map(Some).ok_or_else(|| {
+        let lease = self.log.copyable(from, most, limit).ok_or_else(|| {
             StoreError::usage(format!(
                 "offset {from} is not kept any more, the log begins at {}",
                 self.log.min()
             ))
-        })
+        })?;
+        // A slave would take the zeros for properties, which have no checksum.
+        lease.check()?;
+        Ok(Some(lease))
     }
 
     /// Tells everybody that as many slaves as are asked for have the log up to `offset`.

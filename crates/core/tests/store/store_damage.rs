@@ -4,11 +4,14 @@
 
 use super::common::sim_disk::SimDisk;
 use super::common::Rng;
-use super::store_help::{config, Made};
+use super::store_help::{config, Folder, Made};
+use roquet_core::disk::file_disk::FileDisk;
+use roquet_core::disk::{Disk, DiskFile, Space};
 use roquet_core::store::config::Value;
 use roquet_core::store::env::Env;
 use roquet_core::store::error::{ErrorKind, StoreError};
 use roquet_core::store::Store;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -166,4 +169,131 @@ fn after_an_orderly_stop_damage_is_met_without_harm() {
             Err(error) => assert_eq!(error.kind, ErrorKind::Corrupt, "seed {seed}: {error}"),
         }
     }
+}
+
+const CUT: u64 = 8_192;
+const TALL: (&str, Value) = ("mappedFileSizeCommitLog", Value::Int(32_768));
+
+/// Cuts a file that others have open: its pages behind `CUT` cannot be read any more.
+fn make_unreadable(path: &Path) {
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    file.set_len(CUT).unwrap();
+}
+
+/// A disk that has a page of a file's tail go bad once it is open.
+struct Failing(FileDisk, PathBuf);
+
+impl Disk for Failing {
+    fn create(&self, path: &Path, len: u64, space: Space) -> io::Result<Arc<dyn DiskFile>> {
+        self.0.create(path, len, space)
+    }
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let file = self.0.open(path)?;
+        if path == self.1 {
+            make_unreadable(path);
+        }
+        Ok(file)
+    }
+    fn read_front(&self, path: &Path, most: usize) -> io::Result<Option<Vec<u8>>> {
+        self.0.read_front(path, most)
+    }
+    fn write(&self, path: &Path, data: &[u8]) -> io::Result<()> {
+        self.0.write(path, data)
+    }
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        self.0.sync_file(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.0.remove(path)
+    }
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.0.remove_dir(path)
+    }
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.0.create_dir(path)
+    }
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.0.sync_dir(path)
+    }
+    fn list(&self, path: &Path) -> io::Result<Vec<(PathBuf, bool, u64)>> {
+        self.0.list(path)
+    }
+    fn modified_ms(&self, path: &Path) -> io::Result<u64> {
+        self.0.modified_ms(path)
+    }
+    fn space(&self, path: &Path) -> io::Result<(u64, u64)> {
+        self.0.space(path)
+    }
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        self.0.lock(path)
+    }
+}
+
+fn numbered(number: usize) -> Vec<u8> {
+    let mut body = format!("{number:08}").into_bytes();
+    body.resize(1_000, b'.');
+    body
+}
+
+/// A store of two log files with a message a kilobyte; returns where each ends in the log.
+fn of_two_files(folder: &Folder) -> (Arc<Store>, Vec<u64>) {
+    let store = folder.open(&[TALL]);
+    store.start().unwrap();
+    let placed = (0..40).map(|number| store.send("T", 0, &numbered(number), b""));
+    let ends = placed.map(|it| it.physical_offset + it.size).collect();
+    store.settle();
+    (store, ends)
+}
+
+#[test]
+fn messages_that_the_disk_cannot_read_are_passed_over_and_counted_and_others_served() {
+    let folder = Folder::new("unreadable");
+    let (store, ends) = of_two_files(&folder);
+    make_unreadable(&folder.path("commitlog/00000000000000000000"));
+    let lost = |end: &u64| (CUT..32_768).contains(&(end - 1));
+    let want: Vec<_> = (0..40).filter(|n| !lost(&ends[*n])).map(numbered).collect();
+    assert!(want.len() > 10 && want.len() < 30, "{}", want.len());
+    assert_eq!(store.read_all("T", 0), want);
+    let damaged = u64::try_from(40 - want.len()).unwrap();
+    assert_eq!(store.log().damage.total(), damaged);
+    assert!(store
+        .log()
+        .damage
+        .last()
+        .contains("the disk cannot read its record"));
+    assert!(store.copyable(0, 4_096).unwrap().is_some());
+    let refused = store.copyable(CUT, 4_096).err().unwrap();
+    assert!(
+        refused.text.contains("pages that cannot be read"),
+        "{refused}"
+    );
+    store.close().unwrap();
+}
+
+#[test]
+fn start_whose_log_cannot_be_read_is_refused_and_cuts_nothing() {
+    let folder = Folder::new("unreadable-start");
+    let (store, _) = of_two_files(&folder);
+    store.close().unwrap();
+    // As a start after a kill, which reads the log from its beginning.
+    std::fs::write(folder.path("abort"), b"1").unwrap();
+    std::fs::remove_file(folder.path("checkpoint")).unwrap();
+    let second = folder.path("commitlog/00000000000000032768");
+    let before = std::fs::read(&second).unwrap();
+    let log = folder.path("commitlog/00000000000000000000");
+    let disk = Arc::new(Failing(FileDisk::new(), log));
+    let env = Env {
+        disk,
+        ..Env::system()
+    };
+    let refused = Store::open(config(&folder.0, &[TALL]), env).err().unwrap();
+    assert_eq!(refused.kind, ErrorKind::Io);
+    assert!(
+        refused.text.contains("pages that cannot be read"),
+        "{refused}"
+    );
+    assert_eq!(std::fs::read(&second).unwrap(), before);
 }

@@ -29,10 +29,11 @@ pub(crate) mod tail;
 
 use crate::codec::record::{self, Parsed};
 use crate::commit_log::{CommitLog, NextOffsets};
+use crate::consume_queue::{light_queues, Unit};
 use crate::disk::segment::Segment;
 use crate::dispatch::{Derived, LastRecord};
 use crate::recovery::checkpoint::{Checkpoint, Known};
-use crate::recovery::queue_ends::{Audit, Ends, Seen};
+use crate::recovery::queue_ends::{Audit, Ends, Place, Seen};
 use crate::recovery::scan::{in_place, scan, Scan};
 use crate::recovery::tail::Behind;
 use crate::store::config::RecoveryConfig;
@@ -127,7 +128,9 @@ pub fn recover(
     check_gaps(&segments, before)?;
     finish_deletions(derived, first.base())?;
     let queues = &derived.queues;
-    let audit = Audit::of(&before.ends, queues, &derived.deleted, first.base())?;
+    let is_own = |place: Place<'_>, unit: &Unit| is_own(&segments, place, unit);
+    let deleted = (&derived.deleted, before.clean);
+    let audit = Audit::of(&before.ends, queues, deleted, (first.base(), &is_own))?;
     let plan = plan(&segments, derived, before, audit.repair_from);
     if !before.clean {
         queues.truncate(plan.durable)?;
@@ -199,6 +202,14 @@ fn read(
             ..plan
         };
     }
+}
+
+/// Whether a unit names the record of its place.
+fn is_own(segments: &[Arc<Segment>], (topic, id, at): Place<'_>, unit: &Unit) -> bool {
+    let (from, to) = (unit.physical_offset, unit.end());
+    let mut bytes = segments.iter().filter_map(|file| file.bytes(from, to));
+    let record = bytes.next().map(|bytes| record::parse(bytes, 0, false));
+    matches!(record, Some(Parsed::Record { view, .. }) if light_queues::is_place(&view, topic, id, at))
 }
 
 /// Removes what a deletion that was interrupted has left of its topic's queues.

@@ -12,7 +12,7 @@
 use crate::codec::record::RecordView;
 use crate::commit_log::NextOffsets;
 use crate::consume_queue::light_queues::{self, is_light};
-use crate::consume_queue::{check_topic, ConsumeQueues};
+use crate::consume_queue::{check_topic, ConsumeQueues, Unit};
 use crate::disk::note_file::{self, Found, Rows};
 use crate::disk::Disk;
 use crate::recovery::checkpoint::Checkpoint;
@@ -28,6 +28,11 @@ const JUMP_MAX: u64 = 16 * 300_000;
 fn path(root: &Path) -> PathBuf {
     root.join("queueEnds")
 }
+
+/// Topic, queue id, and offset.
+pub(crate) type Place<'a> = (&'a str, i32, u64);
+/// Whether a unit names the record of a place.
+pub(crate) type IsOwn<'a> = &'a dyn Fn(Place<'_>, &Unit) -> bool;
 
 /// What a note says.
 pub(crate) struct Ends {
@@ -99,12 +104,14 @@ pub(crate) struct Audit {
 
 impl Audit {
     /// Holds the queues against the note. The log begins at `log_min`. A queue that lacks its
-    /// beginning is dropped, to be made again whole.
+    /// beginning is dropped, to be made again whole; so is one that ends elsewhere than it did and has
+    /// units of others, as after files were exchanged (`is_own` reads the record of a unit). After
+    /// a kill any queue may have grown since the note.
     pub(crate) fn of(
         ends: &Ends,
         queues: &ConsumeQueues,
-        deleted: &Deleted,
-        log_min: u64,
+        (deleted, is_clean): (&Deleted, bool),
+        (log_min, is_own): (u64, IsOwn<'_>),
     ) -> Result<Self, StoreError> {
         let mut audit = Self::default();
         let Some(((_, [position, _, _]), rows)) = ends.rows.split_first() else {
@@ -125,13 +132,23 @@ impl Audit {
                 continue;
             }
             let (first, end) = queues.span(topic, id);
-            if end < *max {
-                let last = queues.last(topic, id).map_or(0, |unit| unit.end());
+            let last = queues.last(topic, id);
+            let differs = end < *max || (is_clean && end > *max);
+            let is_foreign = |unit: &Unit| {
+                unit.physical_offset >= log_min && !is_own((topic, id, end - 1), unit)
+            };
+            if differs && last.as_ref().is_some_and(is_foreign) {
+                queues.drop_queue(topic, id)?;
+                audit.lost(
+                    &format!("queue {id} of topic {topic} had {min} to {max}, found was another"),
+                    0,
+                );
+            } else if end < *max {
                 audit.lost(
                     &format!(
                         "queue {id} of topic {topic} had {min} to {max}, found was up to {end}"
                     ),
-                    last,
+                    last.map_or(0, |unit| unit.end()),
                 );
             } else if first > *min && Self::begins_late(queues, topic, id, log_min)? {
                 queues.drop_queue(topic, id)?;

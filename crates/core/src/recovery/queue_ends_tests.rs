@@ -54,7 +54,13 @@ impl World {
             rows: std::iter::once(head).chain(rows).collect(),
             is_current: true,
         };
-        Audit::of(&ends, &self.queues, &self.deleted, log_min).unwrap()
+        Audit::of(
+            &ends,
+            &self.queues,
+            (&self.deleted, true),
+            (log_min, &|_, _| true),
+        )
+        .unwrap()
     }
 }
 
@@ -180,7 +186,13 @@ fn note_counts_while_the_log_has_what_it_was_taken_of() {
         rows: Vec::new(),
         is_current: true,
     };
-    let none = Audit::of(&ends, &world.queues, &world.deleted, 0).unwrap();
+    let none = Audit::of(
+        &ends,
+        &world.queues,
+        (&world.deleted, true),
+        (0, &|_, _| true),
+    )
+    .unwrap();
     assert_eq!((none.repair_from, has_none(&none)), (None, true));
     // A number that is no queue.
     let audit = world.audit(300, &[("A", [1 << 31, 0, 9])], 0);

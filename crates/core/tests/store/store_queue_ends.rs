@@ -221,3 +221,31 @@ fn whole_store_is_opened_without_reading_more_than_its_last_file() {
     assert!(again.recovered().records < 150);
     again.close().unwrap();
 }
+
+#[test]
+fn queues_whose_files_were_exchanged_are_made_again_whole() {
+    let folder = Folder::new("exchanged");
+    let store = folder.open(&[]);
+    store.start().unwrap();
+    for number in 0..80 {
+        send(&store, number);
+    }
+    for number in 0..7 {
+        store.send("Other", 0, &body(number), b"");
+    }
+    store.close().unwrap();
+    let paths = ["consumequeue/T/1", "consumequeue/Other/0"].map(|it| folder.path(it).join(FIRST));
+    let [long, short] = paths.each_ref().map(|path| std::fs::read(path).unwrap());
+    std::fs::write(&paths[0], short).unwrap();
+    std::fs::write(&paths[1], long).unwrap();
+    let again = folder.open(&[]);
+    check(&again, 80);
+    let other: Vec<_> = (0..7).map(body).collect();
+    assert_eq!(again.read_all("Other", 0), other);
+    let notes = &again.recovered().notes;
+    assert!(
+        notes.iter().any(|it| it.contains("queue 1 of topic T")),
+        "{notes:?}"
+    );
+    again.close().unwrap();
+}

@@ -14,6 +14,8 @@ pub enum ErrorKind {
     DiskFull,
     /// The operating system refused a read or a write.
     Io,
+    /// The process, or the machine, has no file descriptor left.
+    NoDescriptor,
     /// Another process uses the store.
     Locked,
     /// The store was closed.
@@ -28,7 +30,8 @@ impl ErrorKind {
         match self {
             Self::Corrupt => "corrupt",
             Self::DiskFull => "disk_full",
-            Self::Io => "io",
+            // Those who ask can do no more about it than about any other refusal of the system.
+            Self::Io | Self::NoDescriptor => "io",
             Self::Locked => "locked",
             Self::Closed => "closed",
             Self::Usage => "usage",
@@ -46,6 +49,12 @@ pub struct StoreError {
 }
 
 impl StoreError {
+    /// Whether nothing was lost, so that the same call may be made again: a file that could not be
+    /// written for lack of space or be opened for lack of descriptors is what it was before.
+    pub fn passes(&self) -> bool {
+        matches!(self.kind, ErrorKind::DiskFull | ErrorKind::NoDescriptor)
+    }
+
     /// Makes an error of a kind.
     pub fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
         Self {
@@ -75,6 +84,12 @@ impl StoreError {
 
 /// The kind of an operating-system error.
 pub fn kind_of(error: &io::Error) -> ErrorKind {
+    if matches!(
+        bare(error).raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE)
+    ) {
+        return ErrorKind::NoDescriptor;
+    }
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::DiskFull,
         io::ErrorKind::WouldBlock => ErrorKind::Locked,

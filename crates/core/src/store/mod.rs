@@ -417,10 +417,11 @@ impl Store {
         self.dispatcher.between_steps(work)
     }
 
-    /// Makes a failed sync known to all, for good; a full disk passes.
+    /// Makes a failed sync known to all, for good; a full disk passes, and so does a lack of
+    /// descriptors, unless the log could not be flushed for it.
     pub(crate) fn note<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(error) = &done {
-            if error.kind != ErrorKind::DiskFull {
+            if !error.passes() || self.health.failure().is_some() {
                 self.health.fail(error);
                 self.announce();
             }

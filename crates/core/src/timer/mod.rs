@@ -47,7 +47,7 @@ pub use thread::TimerThread;
 pub use unit::{Unit, UNIT_SIZE};
 pub use wheel::{Slot, Wheel, SLOTS, SLOT_SIZE};
 
-use crate::store::error::{ErrorKind, StoreError};
+use crate::store::error::StoreError;
 use crate::store::health::hold;
 use crate::store::Store;
 use census::Census;
@@ -368,10 +368,7 @@ impl Timers {
 
     /// A failed sync is never tried again as if nothing had happened: the whole store stops.
     fn note<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
-        if done
-            .as_ref()
-            .is_err_and(|error| error.kind == ErrorKind::DiskFull)
-        {
+        if done.as_ref().is_err_and(StoreError::passes) {
             return done;
         }
         self.store.note(done)

@@ -269,6 +269,22 @@ fn queues_that_cannot_be_written_wait_for_space() {
 }
 
 #[test]
+fn lack_of_descriptors_at_a_checkpoint_passes() {
+    let disk = SimDisk::new();
+    let store = open(&disk, &[]);
+    put(&store, b"x").unwrap();
+    drain(&store);
+    disk.set_fault(Some(fail(Op::Create, 0, libc::EMFILE, true)));
+    assert_eq!(
+        store.checkpoint().unwrap_err().kind,
+        ErrorKind::NoDescriptor
+    );
+    disk.set_fault(None);
+    put(&store, b"y").unwrap();
+    store.checkpoint().unwrap();
+}
+
+#[test]
 fn a_topic_is_not_deleted_when_the_disk_has_no_room_for_the_note() {
     let disk = SimDisk::new();
     let store = open(&disk, &[SMALL]);

@@ -191,7 +191,9 @@ fn list(shared: &Shared, dir: &Path) -> io::Result<Vec<(u64, u64)>> {
         let whole = len == shared.file_size && base % shared.file_size == 0;
         if is_dir || !(whole || len == 0) {
             let text = format!(
-                "queue file {}: {len} bytes at {base}, but files of {} bytes are configured",
+                "queue file {}: {len} bytes at {base}, but files of {} bytes are configured; \
+                 mappedFileSizeConsumeQueue has to be the store's, and if it is, \
+                 `roquet store repair` has the queues made again from the log",
                 path.display(),
                 shared.file_size
             );

@@ -293,12 +293,17 @@ impl Disk for FileDisk {
 
     fn read_front(&self, path: &Path, most: usize) -> io::Result<Option<Vec<u8>>> {
         at_path(path, || {
-            let file = match File::open(path) {
-                Ok(file) => file,
+            let found = match fs::metadata(path) {
+                Ok(found) => found,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(error),
             };
-            let len = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+            if !found.is_file() {
+                // A pipe would keep the reader waiting for somebody who writes into it.
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "it is no file"));
+            }
+            let file = File::open(path)?;
+            let len = usize::try_from(found.len()).unwrap_or(usize::MAX);
             let mut data = Vec::new();
             // A byte more, so that the end is seen without more room.
             data.try_reserve_exact(len.min(most).saturating_add(1))?;

@@ -279,7 +279,8 @@ mod guard {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use super::{is_bad, is_readable, GuardedMap};
     use crate::disk::resident::page_size;

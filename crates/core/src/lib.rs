@@ -13,7 +13,6 @@ pub mod ha;
 pub mod index;
 pub mod ingest;
 pub mod java_hash;
-mod keyed_hash;
 pub mod latency;
 pub mod memory;
 #[cfg(target_os = "linux")]

@@ -32,9 +32,7 @@ GROUPS = {
         ("recovery/queue_ends.rs", "commit_log/offsets.rs", "ingest/books.rs"),
         (*_FAST, "unit/store"),
     ),
-    "access": Group(
-        ("ingest/accounts/*.rs", "ingest/table.rs", "keyed_hash/*.rs"), (*_FAST, "unit/acl")
-    ),
+    "access": Group(("ingest/accounts.rs", "ingest/table.rs"), (*_FAST, "unit/acl")),
     "recovery": Group(
         (
             "recovery/mod.rs",

@@ -23,12 +23,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, RwLockWriteGuard};
 use std::time::Instant;
 
-use crate::codec::command::Header;
+use crate::codec::command::{Header, FLAG_RESPONSE};
 use crate::codec::error::CodecError;
-use crate::codec::frame::Frame;
+use crate::codec::frame::{self, Frame};
 use crate::store::Store;
-use accounts::turns::{Turn, Turns};
-use accounts::Room;
 use answered::{Kind, Took};
 use books::Ledger;
 pub use books::{Counters, Stored};
@@ -89,8 +87,6 @@ pub struct Ingest {
     spare: Output,
     /// The same for records about to be stored.
     room: Vec<u8>,
-    /// And for what is signed.
-    texts: Room,
 }
 
 /// Takes the frames that the handlers get.
@@ -117,7 +113,6 @@ impl Ingest {
             ledger: Ledger::default(),
             spare: Output::default(),
             room: Vec::new(),
-            texts: Room::default(),
         }
     }
 
@@ -417,9 +412,10 @@ impl Ingest {
             ledger,
             frame_size_max,
             room,
-            texts,
             ..
         } = self;
+        let on = table.is_on();
+        let trusted = table.trusts(from.peer);
         let mut fed = FeedResult {
             passing: from.passing,
             replies,
@@ -427,24 +423,24 @@ impl Ingest {
         };
         let mut sends = Sends::new(table, from, std::mem::take(room));
         let mut acks = Acks::new(table, from, waiting.len() + parked_beside);
-        let mut turns = Turns::new(table, texts, from.peer, bytes, *frame_size_max);
+        let mut used = 0;
         let mut passed = from.busy;
         loop {
-            let Turn {
-                frame,
-                header,
-                whole,
-                admits,
-                permitted,
-            } = match turns.next(fed.passing) {
-                Ok(Some(turn)) => turn,
+            let rest = bytes.get(used..).unwrap_or_default();
+            let (frame, header) = match next(rest, *frame_size_max) {
+                Ok(Some(read)) => read,
                 Ok(None) => break,
                 Err(error) => {
                     fed.broken = Some(error);
                     break;
                 }
             };
-            fed.proven |= permitted && !turns.trusted;
+            let whole = rest.get(..frame.size).unwrap_or_default();
+            used += frame.size;
+            let admits = on && !fed.passing && header.flag & FLAG_RESPONSE == 0;
+            // Codes of the barrier that are not permitted are one nevertheless.
+            let permitted = admits && table.permits(&header, frame.body, trusted, from.peer);
+            fed.proven |= permitted && !trusted;
             let mut refused = Refused {
                 replies: fed.replies.bytes(),
                 ledger,
@@ -469,7 +465,6 @@ impl Ingest {
                     continue;
                 }
             }
-            // Codes of the barrier that are not permitted are one nevertheless.
             if admits && table.barrier.contains(&header.code) {
                 // What came before is in the log before the handlers hear of it, and what comes
                 // behind takes the same way, so that nothing overtakes it.
@@ -485,7 +480,18 @@ impl Ingest {
         fed.passing |= sends.commit(store, waiting, ledger, replies, &mut *sink);
         (fed.merges, fed.pops) = acks.commit(store, waiting, ledger, replies, &mut *sink);
         *room = sends.into_room();
-        (fed, turns.used)
+        (fed, used)
+    }
+}
+
+/// Reads the frame at the start of `bytes`; `None` when more are needed.
+fn next(
+    bytes: &[u8],
+    frame_size_max: usize,
+) -> Result<Option<(Frame<'_>, Header<'_>)>, CodecError> {
+    match frame::cut(bytes, frame_size_max)? {
+        None => Ok(None),
+        Some(frame) => frame.decode_header().map(|header| Some((frame, header))),
     }
 }
 

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::accounts::turns::next;
 use super::answered::{Kind, Way};
 use super::books::Ledger;
 use super::connection::Source;
@@ -12,7 +11,7 @@ use super::parked::{Needs, Parked, Sent, Waiting};
 use super::scan::{self, Half, Scanned};
 use super::send::{self, write_answer, Answer};
 use super::table::{State, Table};
-use super::{Ingest, Sink};
+use super::{next, Ingest, Sink};
 use crate::codec::batch;
 use crate::codec::command::{Header, FLAG_ONE_WAY, FLAG_RESPONSE};
 use crate::codec::frame::Frame;
@@ -422,7 +421,8 @@ impl Ingest {
             {
                 continue;
             }
-            if !table.permits(&header, frame.body, from.peer, &mut self.texts) {
+            let trusted = table.trusts(from.peer);
+            if !table.permits(&header, frame.body, trusted, from.peer) {
                 continue;
             }
             let sends = sends

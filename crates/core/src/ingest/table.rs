@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::accounts::{Accounts, Room};
+use super::accounts::Accounts;
 use super::connection::Peer;
 use super::pop::Popping;
 use super::send::Fixed;
@@ -286,12 +286,14 @@ impl Table {
         &self,
         header: &Header<'_>,
         body: &[u8],
+        trusted: bool,
         peer: Peer,
-        room: &mut Room,
     ) -> bool {
-        self.accounts.as_ref().is_none_or(|accounts| {
-            accounts.trusts(peer.host()) || accounts.permit((header, body), peer.host(), room)
-        })
+        trusted
+            || self
+                .accounts
+                .as_ref()
+                .is_some_and(|accounts| accounts.permit(header, body, peer.host()))
     }
 }
 
@@ -367,7 +369,7 @@ fn moved(sum: &AtomicUsize, before: usize, now: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Accounts, Header, Peer, Room, Shared, State, Sums, Table, TopicRow};
+    use super::{Accounts, Header, Peer, Shared, State, Sums, Table, TopicRow};
     use crate::ingest::accounts::White;
 
     #[test]
@@ -422,8 +424,8 @@ mod tests {
         let header = Header::empty();
         let mut table = Table::default();
         assert!(table.trusts(peer));
-        let room = &mut Room::default();
-        assert!(table.permits(&header, b"", peer, room));
+        assert!(table.permits(&header, b"", true, peer));
+        assert!(!table.permits(&header, b"", false, peer));
         let everyone = White {
             everyone: true,
             ..White::default()
@@ -431,7 +433,8 @@ mod tests {
         for (list, trusted) in [(vec![everyone], true), (vec![White::default()], false)] {
             table.accounts = Some(Accounts::new(list));
             assert_eq!(table.trusts(peer), trusted);
-            assert_eq!(table.permits(&header, b"", peer, room), trusted);
+            assert!(table.permits(&header, b"", true, peer));
+            assert!(!table.permits(&header, b"", false, peer));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Accounts: what is signed and allowed, and the peers that need no account.
 
-use super::{Accounts, Names, Rights, Room, White, PUBLISH, SUBSCRIBE};
+use super::{Accounts, Names, Rights, White, PUBLISH, SUBSCRIBE};
 use crate::codec::command::Header;
 use base64::Engine;
 use hmac::{KeyInit, Mac};
@@ -8,10 +8,6 @@ use std::borrow::Cow;
 
 const SECRET: &[u8] = &[b's'; 8];
 const HOST: [u8; 8] = [10, 0, 0, 9, 0, 0, 1, 1];
-
-fn permit(accounts: &Accounts, header: &Header<'_>, body: &[u8], host: Option<&[u8]>) -> bool {
-    accounts.permit((header, body), host, &mut Room::default())
-}
 
 fn named(exact: &[(&str, u8)], prefixes: &[(&str, u8)], others: u8) -> Names {
     let boxed = |of: &[(&str, u8)]| {
@@ -59,53 +55,23 @@ fn what_is_signed_and_allowed_is_permitted_and_nothing_else() {
     let accounts = accounts();
     let host = Some(HOST.as_slice());
     let send = signed(310, &[("b", "T"), ("i", "p")], b"body");
-    assert!(permit(&accounts, &send, b"body", host));
-    assert!(!permit(&accounts, &send, b"bodY", host));
-    assert!(!permit(
-        &accounts,
-        &signed(310, &[("b", "S")], b""),
-        b"",
-        host
-    ));
-    assert!(!permit(
-        &accounts,
-        &signed(310, &[("b", "other")], b""),
-        b"",
-        host
-    ));
-    assert!(permit(
-        &accounts,
-        &signed(320, &[("b", "T")], b"many"),
-        b"many",
-        host
-    ));
-    assert!(permit(
-        &accounts,
-        &signed(10, &[("topic", "T")], b""),
-        b"",
-        host
-    ));
+    assert!(accounts.permit(&send, b"body", host));
+    assert!(!accounts.permit(&send, b"bodY", host));
+    assert!(!accounts.permit(&signed(310, &[("b", "S")], b""), b"", host));
+    assert!(!accounts.permit(&signed(310, &[("b", "other")], b""), b"", host));
+    assert!(accounts.permit(&signed(320, &[("b", "T")], b"many"), b"many", host));
+    assert!(accounts.permit(&signed(10, &[("topic", "T")], b""), b"", host));
     // Which field names the topic depends on the code.
-    assert!(!permit(
-        &accounts,
-        &signed(10, &[("b", "T")], b""),
-        b"",
-        host
-    ));
+    assert!(!accounts.permit(&signed(10, &[("b", "T")], b""), b"", host));
     let pull = [("topic", "S"), ("consumerGroup", "g")];
-    assert!(permit(&accounts, &signed(11, &pull, b""), b"", host));
-    assert!(permit(&accounts, &signed(361, &pull, b""), b"", host));
+    assert!(accounts.permit(&signed(11, &pull, b""), b"", host));
+    assert!(accounts.permit(&signed(361, &pull, b""), b"", host));
     let other = [("topic", "S"), ("consumerGroup", "h")];
-    assert!(!permit(&accounts, &signed(11, &other, b""), b"", host));
+    assert!(!accounts.permit(&signed(11, &other, b""), b"", host));
     let write_only = [("topic", "T"), ("consumerGroup", "g")];
-    assert!(!permit(&accounts, &signed(11, &write_only, b""), b"", host));
+    assert!(!accounts.permit(&signed(11, &write_only, b""), b"", host));
     // Requests that are never answered here.
-    assert!(!permit(
-        &accounts,
-        &signed(25, &[("topic", "T")], b""),
-        b"",
-        host
-    ));
+    assert!(!accounts.permit(&signed(25, &[("topic", "T")], b""), b"", host));
 }
 
 #[test]
@@ -114,7 +80,7 @@ fn requests_of_pop_need_the_right_to_read_and_a_topic_of_its_own_name() {
     for code in [200_050, 200_051, 200_053] {
         let permits = |topic, group| {
             let fields = [("topic", topic), ("consumerGroup", group)];
-            permit(&accounts, &signed(code, &fields, b""), b"", None)
+            accounts.permit(&signed(code, &fields, b""), b"", None)
         };
         assert!(permits("S", "g"), "{code}");
         for (topic, group) in [("S", "h"), ("T", "g"), ("%RETRY%g_S", "g")] {
@@ -133,7 +99,7 @@ fn each_message_of_a_batch_of_acknowledgements_has_to_be_allowed() {
     let permits = |rows: &[String]| {
         let body = format!(r#"{{"acks":[{}],"brokerName":"b"}}"#, rows.join(","));
         let header = signed(200_151, &[], body.as_bytes());
-        permit(&accounts, &header, body.as_bytes(), None)
+        accounts.permit(&header, body.as_bytes(), None)
     };
     assert!(permits(&[row("S", "g")]));
     assert!(permits(&[row("S", "g"), row("S", "g")]));
@@ -144,23 +110,18 @@ fn each_message_of_a_batch_of_acknowledgements_has_to_be_allowed() {
     assert!(!permits(&["{}".to_owned()]));
     let body = format!(r#"{{"acks":[{}],"brokerName":"b"}}"#, row("S", "g"));
     let other = signed(200_151, &[], b"another body");
-    assert!(!permit(&accounts, &other, body.as_bytes(), None));
+    assert!(!accounts.permit(&other, body.as_bytes(), None));
 }
 
 #[test]
 fn odd_fields_are_left_to_the_processors() {
     let accounts = accounts();
     let good = signed(310, &[("b", "T")], b"");
-    assert!(permit(&accounts, &good, b"", None));
+    assert!(accounts.permit(&good, b"", None));
     let mut twice = good.clone();
     twice.ext.as_mut().unwrap().push(("b".into(), "T".into()));
-    assert!(!permit(&accounts, &twice, b"", None));
-    assert!(!permit(
-        &accounts,
-        &signed(310, &[("b", "T"), ("é", "x")], b""),
-        b"",
-        None
-    ));
+    assert!(!accounts.permit(&twice, b"", None));
+    assert!(!accounts.permit(&signed(310, &[("b", "T"), ("é", "x")], b""), b"", None));
     for text in [
         "",
         "AAAA",
@@ -169,7 +130,7 @@ fn odd_fields_are_left_to_the_processors() {
     ] {
         let mut bad = good.clone();
         bad.ext.as_mut().unwrap()[0].1 = text.into();
-        assert!(!permit(&accounts, &bad, b"", None), "{text}");
+        assert!(!accounts.permit(&bad, b"", None), "{text}");
     }
     let mut unknown = good.clone();
     unknown
@@ -177,15 +138,10 @@ fn odd_fields_are_left_to_the_processors() {
         .as_mut()
         .unwrap()
         .retain(|(name, _)| name != "AccessKey");
-    assert!(!permit(&accounts, &unknown, b"", None));
-    assert!(!permit(&accounts, &Header::empty(), b"", None));
+    assert!(!accounts.permit(&unknown, b"", None));
+    assert!(!accounts.permit(&Header::empty(), b"", None));
     let large = vec![0; super::BODY_MAX + 1];
-    assert!(!permit(
-        &accounts,
-        &signed(310, &[("b", "T")], &large),
-        &large,
-        None
-    ));
+    assert!(!accounts.permit(&signed(310, &[("b", "T")], &large), &large, None));
 }
 
 #[test]
@@ -195,11 +151,11 @@ fn fields_are_signed_in_the_order_of_their_names_however_they_came() {
     let mut fields = vec![("b", "T")];
     fields.extend(names.map(|name| (name, name)));
     let mut send = signed(310, &fields, b"body");
-    assert!(permit(&accounts, &send, b"body", None));
+    assert!(accounts.permit(&send, b"body", None));
     if let Some(ext) = send.ext.as_mut() {
         ext.reverse();
     }
-    assert!(permit(&accounts, &send, b"body", None));
+    assert!(accounts.permit(&send, b"body", None));
 }
 
 #[test]
@@ -225,7 +181,7 @@ fn white_lists_are_those_of_addresses() {
         (&v6, false),
     ] {
         assert_eq!(accounts.trusts(Some(host)), good);
-        assert_eq!(permit(&accounts, &plain, b"", Some(host)), good);
+        assert_eq!(accounts.permit(&plain, b"", Some(host)), good);
     }
     assert!(!accounts.trusts(None));
     let everyone = White {
@@ -282,13 +238,13 @@ fn unlimited_rights_are_those_of_the_requests_answered_here() {
     let fields = [("b", "any"), ("topic", "any"), ("consumerGroup", "any")];
     for code in [10, 11, 310, 320, 361] {
         assert!(
-            permit(&found, &signed(code, &fields, b""), b"", None),
+            found.permit(&signed(code, &fields, b""), b"", None),
             "{code}"
         );
     }
     for code in [0, 12, 25, 34, 36, 311, 319, 321, 360, 362] {
         assert!(
-            !permit(&found, &signed(code, &fields, b""), b"", None),
+            !found.permit(&signed(code, &fields, b""), b"", None),
             "{code}"
         );
     }
@@ -300,7 +256,7 @@ fn body_as_long_as_allowed_is_looked_at() {
     for (len, allowed) in [(super::BODY_MAX, true), (super::BODY_MAX + 1, false)] {
         let body = vec![7; len];
         let send = signed(310, &[("b", "T")], &body);
-        assert_eq!(permit(&accounts, &send, &body, None), allowed);
+        assert_eq!(accounts.permit(&send, &body, None), allowed);
     }
     assert_eq!(super::BODY_MAX, 262_144);
 }
@@ -357,7 +313,7 @@ fn white_list_of_one_account_is_its_own() {
     let mut plain = Header::empty();
     for (key, allowed) in [("RocketMQ", true), ("other", false), ("nobody", false)] {
         plain.ext = Some(vec![("AccessKey".into(), key.into())]);
-        assert_eq!(permit(&found, &plain, b"", Some(&HOST)), allowed, "{key}");
+        assert_eq!(found.permit(&plain, b"", Some(&HOST)), allowed, "{key}");
     }
     assert!(!found.trusts(Some(&HOST)));
 }

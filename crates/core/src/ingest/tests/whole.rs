@@ -327,38 +327,3 @@ fn signed_sends_of_several_connections_are_appended_together_once_each_has_prove
     assert_eq!((ends, stored), (vec![false; 3], 0), "the account has gone");
     assert!(replies.is_empty());
 }
-
-#[test]
-fn signed_frames_of_one_read_are_each_judged_by_their_own_signature() {
-    let mut made = Made::new("judged");
-    guard(&made.ingest);
-    let frames = [signed("user", b"secret"), signed("user", b"other")];
-    // Every order of good and bad, an odd number of them, the last one cut off.
-    for pattern in 0..32_usize {
-        let is_good = |at: usize| pattern >> at & 1 == 0;
-        let all: Vec<u8> = (0..5)
-            .flat_map(|at| frames[usize::from(!is_good(at))].clone())
-            .chain(frames[0][..20].to_vec())
-            .collect();
-        let (mut left, before) = (0, made.ingest.counters().sends);
-        let sink = &mut |_: &frame::Frame<'_>, _: &Header<'_>| left += 1;
-        let fed = made.ingest.feed(&made.store, 1, &all, NOW_MS, sink);
-        let good = (0..5).filter(|at| is_good(*at)).count();
-        assert_eq!((left, fed.held), (5 - good, 20), "{pattern:05b}");
-        let stored = made.ingest.counters().sends - before;
-        assert_eq!(stored, good as u64, "{pattern:05b}");
-        made.ingest.close(1);
-        made.ingest.open(1, &HOST, true);
-    }
-}
-
-#[test]
-fn what_cannot_be_read_behind_a_signed_frame_ends_the_connection_in_its_turn() {
-    let mut made = Made::new("unreadable");
-    guard(&made.ingest);
-    let broken = [signed("user", b"secret"), vec![0xFF; 16]].concat();
-    let sink = &mut |_: &frame::Frame<'_>, _: &Header<'_>| panic!("for the processors");
-    let fed = made.ingest.feed(&made.store, 1, &broken, NOW_MS, sink);
-    assert!(fed.broken.is_some());
-    assert_eq!(made.ingest.counters().sends, 1);
-}

@@ -3,8 +3,6 @@
 //! A frame that is not permitted here is not refused: it goes to the handlers, whose guard looks
 //! again and says exactly what is wrong. What this module does not know for sure it does not permit.
 
-pub(super) mod turns;
-
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -12,11 +10,12 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine;
+use hmac::{Hmac, KeyInit, Mac};
+use sha1::Sha1;
 
 use super::{pop, pull, send};
 use crate::codec::command::{Ext, Header};
 use crate::codec::host;
-use crate::keyed_hash::{self, Digest, Key, Text, DIGEST_SIZE};
 
 /// Field with the name of the account.
 pub(super) const ACCESS_KEY: &str = "AccessKey";
@@ -27,6 +26,8 @@ const RETRY_PREFIX: &str = "%RETRY%";
 
 /// Bytes of a body above which the handlers look at the signature, so that no read takes long.
 const BODY_MAX: usize = 256 * 1024;
+/// Bytes of a SHA-1 digest.
+const DIGEST_SIZE: usize = 20;
 
 /// Bit: messages may be published.
 pub const PUBLISH: u8 = 4;
@@ -126,7 +127,7 @@ impl Rights {
 #[derive(Clone)]
 struct Account {
     /// The keyed hash, ready for the bytes of a request.
-    key: Key,
+    mac: Hmac<Sha1>,
     white: White,
     rights: Rights,
 }
@@ -156,12 +157,11 @@ impl Accounts {
 
     /// Adds an account.
     pub fn add(&mut self, key: &str, secret: &[u8], white: White, rights: Rights) {
-        let account = Account {
-            key: Key::new(secret),
-            white,
-            rights,
-        };
-        self.by_key.insert(key.into(), account);
+        // Keys of any length are allowed.
+        if let Ok(mac) = Hmac::new_from_slice(secret) {
+            let account = Account { mac, white, rights };
+            self.by_key.insert(key.into(), account);
+        }
     }
 
     /// Whether a peer (8 or 20 bytes) needs no account; asked once for each read.
@@ -180,51 +180,17 @@ impl Accounts {
 
     /// Whether a frame may be answered here: signed by an account, or from one of its peers, that
     /// may do what the frame asks for.
-    pub(super) fn permit(&self, asked: Asked<'_>, host: Option<&[u8]>, room: &mut Room) -> bool {
-        let [text, _] = &mut room.0;
-        self.judge(asked, host, text).alone(asked, text)
+    pub(super) fn permit(&self, header: &Header<'_>, body: &[u8], host: Option<&[u8]>) -> bool {
+        self.check(header, body, host).is_some()
     }
 
-    /// The same of two frames of one peer. Each is judged as if it were alone.
-    pub(super) fn permit_both(
-        &self,
-        asked: [Asked<'_>; 2],
-        host: Option<&[u8]>,
-        room: &mut Room,
-    ) -> [bool; 2] {
-        let ([one, other], [first, second]) = (asked, &mut room.0);
-        let judged = [
-            self.judge(one, host, first),
-            self.judge(other, host, second),
-        ];
-        if let [Judged::If(by), Judged::If(by_other)] = &judged {
-            let digests = keyed_hash::two([by.key, by_other.key], [first, second]);
-            return [
-                by.holds(one, &digests[0]),
-                by_other.holds(other, &digests[1]),
-            ];
-        }
-        let [judged, judged_other] = judged;
-        [judged.alone(one, first), judged_other.alone(other, second)]
-    }
-
-    /// Judges a frame as far as that goes without a hash, and puts together what is signed.
-    fn judge(&self, asked: Asked<'_>, host: Option<&[u8]>, text: &mut Text) -> Judged<'_> {
-        self.look(asked, host, text).unwrap_or(Judged::No)
-    }
-
-    fn look(
-        &self,
-        (header, body): Asked<'_>,
-        host: Option<&[u8]>,
-        text: &mut Text,
-    ) -> Option<Judged<'_>> {
+    fn check(&self, header: &Header<'_>, body: &[u8], host: Option<&[u8]>) -> Option<()> {
         let ext = header.ext.as_ref()?;
         let account = self.by_key.get(header.get(ACCESS_KEY)?)?;
         if !account.white.ranges.is_empty() || account.white.everyone {
             let parts = parts(host);
             if account.white.matches(&parts) {
-                return Some(Judged::Yes);
+                return Some(());
             }
         }
         let is_batch = header.code == pop::BATCH_ACK;
@@ -232,65 +198,12 @@ impl Accounts {
             may(&account.rights, header)?;
         }
         let given = header.get(SIGNATURE)?;
-        if body.len() > BODY_MAX {
+        if body.len() > BODY_MAX || !is_signed(&account.mac, ext, body, given) {
             return None;
         }
-        Some(Judged::If(Signed {
-            key: &account.key,
-            given: digest(given)?,
-            settles: is_batch.then_some(&account.rights),
-        }))
-        .filter(|_| gather(ext, body, text))
-    }
-}
-
-/// A frame: its header and its body.
-type Asked<'a> = (&'a Header<'a>, &'a [u8]);
-
-/// Room for what is signed, which may be used again.
-#[derive(Default)]
-pub(super) struct Room([Text; 2]);
-
-impl std::fmt::Debug for Room {
-    /// Says nothing of what was signed.
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.write_str("Room")
-    }
-}
-
-/// What is known of a frame before its signature is looked at.
-enum Judged<'a> {
-    Yes,
-    No,
-    If(Signed<'a>),
-}
-
-impl Judged<'_> {
-    fn alone(&self, asked: Asked<'_>, text: &mut Text) -> bool {
-        match self {
-            Self::Yes => true,
-            Self::No => false,
-            Self::If(by) => by.holds(asked, &keyed_hash::one(by.key, text)),
-        }
-    }
-}
-
-/// A frame that is permitted if it is signed.
-struct Signed<'a> {
-    key: &'a Key,
-    given: Digest,
-    /// What has to allow each message that the body names.
-    settles: Option<&'a Rights>,
-}
-
-impl Signed<'_> {
-    /// Whether the signature is the digest. Only a body that is signed is worth reading.
-    fn holds(&self, (_, body): Asked<'_>, digest: &Digest) -> bool {
-        // Takes as long when the digests differ.
-        let both = self.given.iter().zip(digest);
-        let differs = both.fold(0, |differs, (one, other)| differs | (one ^ other));
-        std::hint::black_box(differs) == 0
-            && self.settles.is_none_or(|rights| settles(rights, body))
+        // Only a body that is signed is worth reading.
+        let allowed = !is_batch || settles(&account.rights, body);
+        allowed.then_some(())
     }
 }
 
@@ -332,20 +245,17 @@ fn publishes(rights: &Rights, topic: &str) -> bool {
     rights.unlimited || rights.topic(topic, PUBLISH)
 }
 
-/// Reads a signature.
-fn digest(text: &str) -> Option<Digest> {
-    let mut digest = [0; DIGEST_SIZE];
-    let size = STANDARD.decode_slice(text, &mut digest).ok()?;
-    (size == DIGEST_SIZE).then_some(digest)
-}
-
-/// Puts together what is signed: the values of all other fields, sorted by name, and the body.
+/// Whether `given` is the signature of the values of all other fields, sorted by name, and the body.
 ///
 /// Fields that are there twice, and names that do not sort by their bytes, are not for here.
-fn gather(ext: &Ext<'_>, body: &[u8], text: &mut Text) -> bool {
+fn is_signed(mac: &Hmac<Sha1>, ext: &Ext<'_>, body: &[u8], given: &str) -> bool {
+    let mut digest = [0; DIGEST_SIZE];
+    if STANDARD.decode_slice(given, &mut digest) != Ok(DIGEST_SIZE) {
+        return false;
+    }
     let mut fields: Vec<&(Cow<'_, str>, Cow<'_, str>)> = ext.iter().collect();
     fields.sort_unstable_by(|one, other| order(&one.0, &other.0));
-    text.clear();
+    let mut mac = mac.clone();
     let mut before = None;
     for (name, value) in fields {
         let is_twice = before.is_some_and(|before| order(before, name).is_eq());
@@ -354,11 +264,12 @@ fn gather(ext: &Ext<'_>, body: &[u8], text: &mut Text) -> bool {
         }
         before = Some(name);
         if name != SIGNATURE {
-            text.add(value.as_bytes());
+            mac.update(value.as_bytes());
         }
     }
-    text.add(body);
-    true
+    mac.update(body);
+    // Takes as long when the digests differ.
+    mac.verify_slice(&digest).is_ok()
 }
 
 /// The order of two names by their bytes. Most differ in the first one, and comparing texts is a call.
@@ -385,5 +296,5 @@ fn v6_parts(ip: Ipv6Addr) -> Vec<u16> {
 }
 
 #[cfg(test)]
-#[path = "../tests/accounts.rs"]
+#[path = "tests/accounts.rs"]
 mod tests;

@@ -80,7 +80,8 @@ class Connection(H11Protocol):
         if self.limit_concurrency is None or len(self.connections) < self.limit_concurrency:
             return
         # Each connection of the server is one of these.
-        others = cast("set[Connection]", self.connections) - {self}
+        others: set[Connection] = set(cast("set[Connection]", self.connections))
+        others.discard(self)
         waiting = (it for it in others if it.waits_since_s is not None)
         oldest = min(waiting, key=lambda it: it.waits_since_s or 0.0, default=None)
         if oldest is not None:

@@ -291,9 +291,9 @@ async def fronted(
 async def ready(folder: Path, **changes: str) -> AsyncGenerator[Calls]:
     """Run a front whose topics are on disk: until then calls about them are the front's."""
     async with fronted(folder, None, None, **changes) as calls:
-        topics = calls.broker.metadata.topics
-        while not all(map(topics.is_durable, TOPICS)):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        # Their timer does so every 10 s.
+        await calls.broker.metadata.persist_configs()
+        assert all(map(calls.broker.metadata.topics.is_durable, TOPICS))
         yield calls
 
 

@@ -22,7 +22,7 @@ PAGES = (
 
 
 def _tests(name: str) -> str:
-    folders = ("crates/core/tests",) if name.endswith(".rs") else ("tests",)
+    folders = ("crates/core/tests", "crates/core/src") if name.endswith(".rs") else ("tests",)
     files = [path for folder in folders for path in (REPOSITORY / folder).rglob(name)]
     assert files, f"there is no {name}"
     return "\n".join(path.read_text() for path in files)

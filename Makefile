@@ -51,9 +51,9 @@ SHORT_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 # Neighbours stay together, as they may share a broker that a fixture of their module has started.
 # A file's tests stay together where they share a cluster (interop): one may need what another made.
 PARALLEL := -n $(WORKERS) --dist worksteal
-# Unit tests and those against Java take less than half of their time as CPU: twice as many run at once.
-TWICE := $(if $(filter 1,$(WORKERS)),1,$(shell echo $$((2 * $(WORKERS)))))
-PARALLEL_UNIT := -n $(TWICE) --dist worksteal
+# Tests against Java take less than half of their time as CPU, unit tests a quarter: more run at once.
+times = $(if $(filter 1,$(WORKERS)),1,$(shell echo $$(($(1) * $(WORKERS)))))
+PARALLEL_UNIT := -n $(call times,3) --dist worksteal
 
 .PHONY: help check-tools setup grpc-messages native-dev demo test test-rust test-unit test-spark test-differential \
 	test-spark-next test-spark-connect all format lint types imports native interop interop-jars partition deploy browser site bench bench-relay bench-spark crash crash-timers crash-pop crash-light seeds powerloss \
@@ -130,7 +130,7 @@ interop-jars: setup ## fetch the RocketMQ jars
 
 interop: interop-jars ## against the Java name server, broker, clients and mqadmin 5.5.0
 	@# In the order of tests/interop/conftest.py, which knows how long the files take.
-	$(PY) -m pytest tests/interop --timeout 300 -n $(TWICE) --dist loadfile --no-loadscope-reorder
+	$(PY) -m pytest tests/interop --timeout 300 -n $(call times,2) --dist loadfile --no-loadscope-reorder
 
 browser: setup ## the live page in a real browser (chromium)
 	$(PY) -m pytest tests/browser --timeout 300

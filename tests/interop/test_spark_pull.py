@@ -9,7 +9,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from interop_world import messages
+from roquet import sync
 from roquet.base.errors import Refused, UsageError
+from roquet.spark import schema
 from roquet.spark.meta import MetaReader
 from roquet.spark.options import MetaOptions, SourceOptions
 from roquet.spark.reading.batch import BatchReader
@@ -49,8 +51,15 @@ def test_rows_are_chosen_by_the_broker(
         MetaOptions.parse({"nameServers": side.namesrv, "table": "queues", "subscribe": topic})
     ).rows()
     assert sum(int(str(row[4])) for row in rows) == 40
-    offsets = MetaOptions.parse({"nameServers": side.namesrv, "table": "groups"})
-    assert all(len(row) == 8 for row in MetaReader(offsets).rows())
+    group = f"spark-pull-{name}"
+    with sync.connect(side.namesrv) as mq:
+        mq.admin().groups.put(group)
+        mq.admin().groups.seek(group, topic, "latest")
+    offsets = {"nameServers": side.namesrv, "table": "groups", "subscribe": topic}
+    rows = MetaReader(MetaOptions.parse(offsets)).rows()
+    found = [dict(zip(schema.META["groups"], row, strict=True)) for row in rows]
+    assert {row["group"] for row in found} == {group}
+    assert sum(int(str(row["offset"])) for row in found) == 40
 
 
 @pytest.mark.parametrize("name", ["java", "ours"])

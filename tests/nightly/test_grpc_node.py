@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import grpc_stories as stories
-from grpc_harness import Peer, ProxyWorld
+from grpc_harness import front_world
 from roquet.testing.java import fetch_jars
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
+
+    from grpc_harness import Peer, ProxyWorld
 
 pytestmark = pytest.mark.timeout(600)
 STORIES: list[Callable[[ProxyWorld, Peer], None]] = [
@@ -31,14 +32,8 @@ STORIES: list[Callable[[ProxyWorld, Peer], None]] = [
 def world(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[ProxyWorld]:
-    folder: Path = tmp_path_factory.mktemp("node")
-    make, jars = str(request.param), fetch_jars()
-    if make == "local":
-        built = ProxyWorld.start_ours(jars, folder)
-    else:
-        built = ProxyWorld.start_our_cluster(jars, folder, make)
-    yield built
-    built.stop()
+    with front_world(fetch_jars(), tmp_path_factory.mktemp("node"), request.param) as built:
+        yield built
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)

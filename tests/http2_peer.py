@@ -8,6 +8,8 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Self
 
+from tools.fuzz import http2_frames
+
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterator
@@ -19,35 +21,12 @@ CALM = 11
 """The reason ENHANCE_YOUR_CALM."""
 
 
-def frame(kind: int, stream: int, payload: bytes = b"", flags: int = 0) -> bytes:
-    """Return a frame."""
-    return (
-        len(payload).to_bytes(3, "big") + bytes([kind, flags]) + struct.pack(">I", stream) + payload
-    )
-
-
-def _text(text: str) -> bytes:
-    data = text.encode()
-    if len(data) < 127:
-        return bytes([len(data)]) + data
-    rest, found = len(data) - 127, bytearray([127])
-    while rest > 127:
-        found.append(rest & 127 | 128)
-        rest >>= 7
-    return bytes([*found, rest]) + data
+frame = http2_frames.frame
 
 
 def headers(path: str, *more: tuple[str, str]) -> bytes:
     """Return the block of a call's headers, each a literal that no table keeps."""
-    rows = [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":path", path),
-        (":authority", "localhost"),
-        ("content-type", "application/grpc"),
-        *more,
-    ]
-    return b"".join(b"\x00" + _text(name) + _text(value) for name, value in rows)
+    return http2_frames.headers(path, more)
 
 
 @dataclasses.dataclass

@@ -288,13 +288,7 @@ def attack(port: int, rng: random.Random) -> str:
 def run(folder: Path, mode: str, seconds: float, rng: random.Random) -> str:
     """Fuzz for so long. Raises AssertionError for a finding."""
     world = World(folder)
-    target = world.proxy
-    if mode == "local":
-        target = world.brokers[0]
-        target.arguments += ("--proxy", "--grpc-port", str(world.proxy.port))
-    file = folder / "rmq-proxy.json"
-    file.write_text('{"enableGrpcPull": true}')
-    target.arguments += ("--proxy-config", str(file))
+    target = world.with_pulls(mode)
     seen: collections.Counter[str] = collections.Counter()
     names, draws = sorted(pb.methods()), Draws(rng)
     try:

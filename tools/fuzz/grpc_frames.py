@@ -155,13 +155,7 @@ class Plan:
 def run(folder: Path, mode: str, plan: Plan, rng: random.Random) -> str:
     """Send frames. Raises AssertionError for a finding."""
     world = World(folder)
-    target = world.proxy
-    if mode == "local":
-        target = world.brokers[0]
-        target.arguments += ("--proxy", "--grpc-port", str(world.proxy.port))
-    file = folder / "rmq-proxy.json"
-    file.write_text('{"enableGrpcPull": true}')
-    target.arguments += ("--proxy-config", str(file))
+    target = world.with_pulls(mode)
     draws = Draws(rng)
     collector = Collector(world.endpoint, draws)
     try:

@@ -137,6 +137,17 @@ class World:
         """All of them, in the order of their start."""
         return [self.namesrv, *self.brokers, self.proxy]
 
+    def with_pulls(self, mode: str) -> Server:
+        """Return who serves gRPC, its calls for pulls on: the first broker itself when `local`."""
+        target = self.proxy
+        if mode == "local":
+            target = self.brokers[0]
+            target.arguments += ("--proxy", "--grpc-port", str(self.proxy.port))
+        file = self.folder / "rmq-proxy.json"
+        file.write_text('{"enableGrpcPull": true}')
+        target.arguments += ("--proxy-config", str(file))
+        return target
+
     def start(self, *, with_proxy: bool = True) -> None:
         """Start everything, make the topic and its group."""
         for server in self.servers:
